@@ -52,8 +52,8 @@ def unsynchronised(connect: Any) -> Any:
     return broken
 
 
-def without_fence(init: Any) -> Any:
-    return lambda self, rounds, store, fence, first: init(self, rounds, store, None, first)
+def without_fence(durable: Any) -> Any:
+    return lambda commit, fence, k, digest: durable(commit, None, k, digest)
 
 
 def two_rise(rise: Any) -> Any:

@@ -59,9 +59,9 @@ SEAMS: Final = {
     "mark": "sottovoce.network.journal_file.Marker.write",
     "seal": "sottovoce.network.journal_file.seal",
     # rounds of the cloud
-    "order of a release": "sottovoce.network.cloud_runner.RoundRelease.__init__",
+    "order of a release": "sottovoce.network.runner.make_durable",
     "played round": "sottovoce.network.round_arithmetic.Rounds.play",
-    "totals": "sottovoce.network.round_arithmetic.ContributionTotals.__call__",
+    "totals": "sottovoce.network.protocol.collected.ContributionTotals.__call__",
     "cloud's step": "sottovoce.network.round_arithmetic.PriceState.take",
     "resumed run": "sottovoce.network.store.resumed",
     "configuration": "sottovoce.network.setup.make_config",

@@ -18,11 +18,11 @@ from typing import Any
 from network_harness import member, split_plan
 
 from sottovoce.network import agent as agent_module
-from sottovoce.network import helper as helper_module
 from sottovoce.network.cloud import Cloud
 from sottovoce.network.helper import Helper
 from sottovoce.network.protocol.codec import decode_from_cloud, encode
 from sottovoce.network.protocol.messages import Answer, FromAgent, FromCloud, Masked
+from sottovoce.network.transport import server as server_module
 from sottovoce.problem import gallery
 
 
@@ -45,7 +45,7 @@ async def helper(port: str, keys: str, folder: str) -> None:
             write(frame)
         return frame
 
-    vars(helper_module)["encode"] = witnessed
+    vars(server_module)["encode"] = witnessed
     listen = ("127.0.0.1", int(port))
     plan = split_plan(gallery.paper())
     store = Path(folder) / "helper.db"

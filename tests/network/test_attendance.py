@@ -12,7 +12,7 @@ import pytest
 from network_harness import member, page, plan_for, serving
 
 from sottovoce.errors import InputError
-from sottovoce.network import cloud as cloud_module
+from sottovoce.network import service as service_module
 from sottovoce.network.attendance import RECENT, Attendance
 from sottovoce.network.cloud import Cloud
 from sottovoce.problem.problem import Problem
@@ -27,7 +27,7 @@ async def test_status_metrics_and_the_log_name_agents_that_are_absent_and_who_he
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    monkeypatch.setattr(cloud_module, "TICK_SECONDS", 0.02)
+    monkeypatch.setattr(service_module, "TICK_SECONDS", 0.02)
     caplog.set_level(logging.INFO)
 
     settings = {"rounds": 1_000_000, "stall": 0.3}
@@ -62,18 +62,18 @@ async def test_status_metrics_and_the_log_name_agents_that_are_absent_and_who_he
 
 def test_everybody_is_absent_until_seen_and_the_last_rounds_are_counted() -> None:
     attendance = Attendance(range(1, 5))
-    assert [one.agent for one in attendance.absent()] == [1, 2, 3, 4]
+    assert [one["agent"] for one in attendance.absent()] == [1, 2, 3, 4]
     machine = SimpleNamespace(moves=1, present={1, 2, 3, 4})
     attendance.look(machine)  # type: ignore[arg-type]
-    assert attendance.absent() == ()
+    assert attendance.absent() == []
     machine.moves, machine.present = 2, {1, 2, 4}
     attendance.look(machine)  # type: ignore[arg-type]
-    assert [one.agent for one in attendance.absent()] == [3]
+    assert [one["agent"] for one in attendance.absent()] == [3]
     for _ in range(RECENT):
         attendance.completed((4,))
     for _ in range(30):
         attendance.completed((1, 2, 4))
-    counted = [(one.agents, one.rounds) for one in attendance.laggards()]
+    counted = [(one["agents"], one["rounds"]) for one in attendance.laggards()]
     assert counted == [("4", RECENT - 30), ("1-2,4", 30)]
 
 

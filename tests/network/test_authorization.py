@@ -13,7 +13,7 @@ import pytest
 from network_harness import member, page, peer, plan_for, serving
 
 from sottovoce.errors import NetworkError
-from sottovoce.network import cloud as cloud_module
+from sottovoce.network import service as service_module
 from sottovoce.network.cloud import Cloud
 from sottovoce.network.failures import RefusedError, StoreError
 from sottovoce.network.identity import revoke_certificate
@@ -61,7 +61,7 @@ async def test_an_unreadable_keys_folder_switches_off_neither_revocation_nor_hea
     mine = tmp_path / "k"
     shutil.copytree(keys, mine)
     trouble = Trouble(mine / "revoked.txt", monkeypatch)
-    monkeypatch.setattr(cloud_module, "TICK_SECONDS", TICK)
+    monkeypatch.setattr(service_module, "TICK_SECONDS", TICK)
 
     async with serving(plan_for(paper), mine, tmp_path / "run.db", rounds=3) as cloud:
         trouble.number = number
@@ -104,7 +104,7 @@ async def test_if_a_background_task_ends_the_process_ends(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(cloud_module, "TICK_SECONDS", TICK)
+    monkeypatch.setattr(service_module, "TICK_SECONDS", TICK)
 
     async def ended(cloud: Cloud) -> None:
         if error is not None:

@@ -26,8 +26,8 @@ from sottovoce.network.journal_file import seal
 from sottovoce.network.observe.run_summary import answers, summarise, transcript
 from sottovoce.network.protocol.actions import Part
 from sottovoce.network.protocol.codec import decode_from_cloud, pack
+from sottovoce.network.protocol.collected import ContributionTotals
 from sottovoce.network.protocol.messages import FromCloud, Round
-from sottovoce.network.round_arithmetic import ContributionTotals
 from sottovoce.network.setup import Parties
 from sottovoce.privacy.sampler import grid_of
 from sottovoce.problem.problem import Problem
@@ -57,7 +57,7 @@ def check_the_three_nevers(problem: Problem, folder: Path, rounds: int, seed: in
     said = transcript(folder / "run.db").said
     assert said is not None
     z = normals(stream_seed(seed, 0), rounds, plan.sigma.size)
-    parties, totals = Parties(plan), ContributionTotals(plan)
+    parties, totals = Parties(plan), ContributionTotals(plan.cloud.sums.count)
     known = {agents: parties(agents) for parts in said for agents, _ in parts}
     for (k, _, release, _), parts in zip(rows, said, strict=True):
         total = totals([Part(party=known[agents], data=data) for agents, data in parts])

@@ -72,7 +72,7 @@ class Half:
     def say(self, message: Any) -> list[Any]:
         """What comes back, messages as they travel, and what is done besides."""
         found: list[Any] = []
-        queue: list[Any] = list(self.machine.receive(decode_to_helper(encode(message))))
+        queue: list[Any] = list(self.machine.receive(1, decode_to_helper(encode(message))))
         while queue:
             action = queue.pop(0)
             if isinstance(action, AnswerRound):
@@ -92,7 +92,7 @@ class Half:
         return answered
 
     def open(self) -> Half:
-        self.machine.connect()
+        self.machine.connect(1)
         assert isinstance(self.say(Open(version=HELPER_VERSION, config=RUN))[0], Opened)
         self.say(Introduce(number=1, agents=[1], mask=KEYS[1]))
         self.say(Introduce(number=2, agents=[2], mask=KEYS[2]))
@@ -124,7 +124,7 @@ def test_a_round_is_answered_once_and_the_same_question_gets_the_same_bytes() ->
     assert isinstance(first, Answer)
     assert half.ask(1, *both) == first
     assert len(half.committed) == 1
-    half.machine.connect()  # the cloud comes back and gives other numbers
+    half.machine.connect(1)  # the cloud comes back and gives other numbers
     half.say(Open(version=HELPER_VERSION, config=RUN))
     half.say(Introduce(number=5, agents=[2], mask=KEYS[2]))
     half.say(Introduce(number=8, agents=[1], mask=KEYS[1]))
@@ -210,7 +210,7 @@ def test_a_store_that_forgot_an_answer_is_halted_by_a_genuine_receipt_alone() ->
     assert isinstance(found[0], Halt)
     assert refused(found) is Code.HALTED
     assert old.machine.phase is CloudPhase.HALTED
-    old.machine.connect()
+    old.machine.connect(1)
     assert refused(old.say(Open(version=HELPER_VERSION, config=RUN))) is Code.HALTED
 
 
@@ -224,13 +224,13 @@ def test_a_store_that_answered_otherwise_is_halted_too() -> None:
 
 def test_whatever_is_out_of_turn_is_refused() -> None:
     half = Half()
-    half.machine.connect()
+    half.machine.connect(1)
     ask = Ask(round=1, taken=[(1, ONE, 1)], receipt=b"")
     assert refused(half.say(ask)) is Code.UNEXPECTED
     assert refused(half.say(Open(version=99, config=RUN))) is Code.VERSION
     assert refused(half.say(Open(version=HELPER_VERSION, config="other"))) is Code.OTHER_RUN
     half.open()
     assert refused(half.say(Open(version=HELPER_VERSION, config=RUN))) is Code.UNEXPECTED
-    recorded, reply, _ = half.machine.malformed()
+    recorded, reply, _ = half.machine.refuse(1, Code.MALFORMED)
     assert isinstance(recorded, Incident)
-    assert reply == Send(peers=(0,), message=Refusal(code=Code.MALFORMED, number=0))
+    assert reply == Send(peers=(1,), message=Refusal(code=Code.MALFORMED, number=0))

@@ -99,7 +99,7 @@ class World:
         self.unmasked: list[list[Contribution]] = []
 
     def say(self, message: Any) -> None:
-        actions = list(self.machine.receive(decode_to_helper(encode(message))))
+        actions = list(self.machine.receive(1, decode_to_helper(encode(message))))
         while actions:
             action = actions.pop(0)
             if isinstance(action, AnswerRound):
@@ -149,7 +149,7 @@ def attacked(world: World, questions: list[Any]) -> None:
     world.begin()
     for later, parts, shown, anew in questions:
         if anew or world.machine.last is None:
-            world.machine.connect()
+            world.machine.connect(1)
             world.say(Open(version=HELPER_VERSION, config="run"))
         done = 0 if world.machine.last is None else world.machine.last.k
         k, taken = max(1, done + later), []

@@ -30,7 +30,6 @@ from sottovoce.network.observe.page.charts import (
     POINTS,
     TICK_SECONDS,
     WINDOW,
-    Sample,
     Samples,
     ShownConstraints,
 )
@@ -41,6 +40,7 @@ from sottovoce.network.store import CloudStore
 from sottovoce.privacy.adjacency import Offset, Trajectory
 from sottovoce.privacy.ledger import Ledger
 from sottovoce.privacy.plan import plan as make
+from sottovoce.problem.agents import Array
 from sottovoce.problem.problem import Problem
 
 FOLDER = Path(live.__file__).parent
@@ -304,7 +304,7 @@ async def test_an_idle_connection_that_had_its_answer_is_closed_and_not_counted_
         silent = await asyncio.open_connection(
             "127.0.0.1", cloud.port, ssl=client_context(keys / "operator")
         )
-        listener = cloud._server.listener
+        listener = cloud._listening.listener
         while len(listener.connections) < 2:
             await asyncio.sleep(0.01)
         for connection in listener.connections:
@@ -316,6 +316,19 @@ async def test_an_idle_connection_that_had_its_answer_is_closed_and_not_counted_
         silent[1].close()
 
 
+def sampled(k: int, price: Array, released: Array) -> Record:
+    return Record(
+        k=k,
+        parts=(),
+        sent_price=price,
+        price=price,
+        answer=price,
+        released=released,
+        y=np.zeros(0),
+        digest=b"",
+    )
+
+
 def test_points_stay_bounded_and_keep_every_extreme_that_was_sampled(paper: Problem) -> None:
     samples = Samples(ShownConstraints.of(plan_for(paper)))
     generator = np.random.default_rng(1)
@@ -324,7 +337,7 @@ def test_points_stay_bounded_and_keep_every_extreme_that_was_sampled(paper: Prob
         price = generator.normal(size=4)
         seen.append(price)
         release = generator.normal(size=4)
-        samples.add(Sample(round=k, price=price, answer=price, release=release))
+        samples.add(sampled(k, price, release))
         assert len(samples.points) < POINTS
     low = np.min([point.series[1, :4] for point in samples.points], axis=0)
     high = np.max([point.series[2, :4] for point in samples.points], axis=0)
@@ -345,7 +358,7 @@ def test_a_tick_of_the_page_costs_a_small_part_of_its_time() -> None:
     began, ticks = time.thread_time(), 100
     for k in range(1, ticks + 1):
         value = np.full(n, 1.0 / k)
-        point = samples.add(Sample(round=k, price=value, answer=value, release=value))
+        point = samples.add(sampled(k, value, value))
         assert point is not None
         assert len(live.event("rounds", {"point": point.flat()})) > 3 * 2 * n
     spent = (time.thread_time() - began) / ticks

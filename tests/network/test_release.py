@@ -21,9 +21,9 @@ from sottovoce.formula.expression import number
 from sottovoce.network.observe.run_summary import summarise, transcript
 from sottovoce.network.protocol.actions import Part, Party, Send
 from sottovoce.network.protocol.codec import pack, pack_whole
+from sottovoce.network.protocol.collected import ContributionTotals
 from sottovoce.network.protocol.messages import Round
 from sottovoce.network.round_arithmetic import (
-    ContributionTotals,
     Rounds,
     noisy_sigma,
     release_bytes,
@@ -179,7 +179,8 @@ def test_the_cloud_adds_the_planned_sigma_to_every_kind_of_output(
         outputs = exact_outputs(plan)
         truth = np.array([outputs(states_of(parts, coupled.size)) for parts in said])
     else:
-        truth = np.array([ContributionTotals(plan)(parts) for parts in said]) * grid_of(plan.sigma)
+        totals = ContributionTotals(plan.cloud.sums.count)
+        truth = np.array([totals(parts) for parts in said]) * grid_of(plan.sigma)
     z = (released - truth) / plan.sigma
     for part in (z[:, : plan.cloud.rows], z[:, plan.cloud.rows :]):
         low, high = stats.chi2.interval(1 - FALSE_ALARM, part.size)
@@ -213,7 +214,7 @@ async def test_a_round_is_on_disk_before_a_byte_of_it_is_sent(
     seen: list[tuple[int, int]] = []
 
     async with serving(plan_for(paper), keys, tmp_path / "run.db", rounds=5) as cloud:
-        post = cloud._server.post
+        post = cloud._listening.post
 
         def watched(action: Send) -> None:
             if isinstance(action.message, Round):
@@ -221,7 +222,7 @@ async def test_a_round_is_on_disk_before_a_byte_of_it_is_sent(
                 seen.append((action.message.round, summarise(tmp_path / "run.db").rounds))
             post(action)
 
-        cloud._server.post = watched  # type: ignore[method-assign]
+        cloud._listening.post = watched  # type: ignore[method-assign]
         gateway = member(paper, list(range(1, 8)), cloud, keys, tmp_path)
         await gateway.run()
     assert seen == [(k, k) for k in range(1, 6)]

@@ -222,27 +222,22 @@ def test_planted_contributions_never_show_in_anything_either_half_can_reach(
     caplog.set_level(logging.DEBUG)
     raw: list[Integers] = []
     seen: list[bytes] = []
-    cover, hear, heard = Masker.mask, Server._hear, Helper._heard
+    cover, hear = Masker.mask, Server._hear
 
     def noted(self: Masker, config: bytes, k: int, values: Integers) -> bytes:
         raw.append(values.copy())
         return cover(self, config, k, values)
 
-    def at_cloud(self: Server, peer: int, data: bytes) -> None:
+    def at_either_half(self: Server, peer: int, data: bytes) -> None:
         seen.append(bytes(data))
         hear(self, peer, data)
-
-    def at_helper(self: Helper, data: bytes) -> Any:
-        seen.append(bytes(data))
-        return heard(self, data)
 
     def back(frame: bytes) -> Any:
         seen.append(bytes(frame))
         return decode_from_helper(frame)
 
     monkeypatch.setattr(Masker, "mask", noted)
-    monkeypatch.setattr(Server, "_hear", at_cloud)
-    monkeypatch.setattr(Helper, "_heard", at_helper)
+    monkeypatch.setattr(Server, "_hear", at_either_half)
     monkeypatch.setattr(cloud_module, "decode_from_helper", back)
 
     async def main() -> None:

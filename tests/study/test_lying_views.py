@@ -123,7 +123,7 @@ class Game:
         answers, config = gateway.answers, gateway.config
         self.gateway, self.world, self.digests = gateway, world, dict[int, bytes]()
         self.machine = HelperMachine(lambda text: answers, bytes(32), self.digests.get)
-        self.machine.connect()
+        self.machine.connect(1)
         self.say(Open(version=HELPER_VERSION, config=config.text))
         maskers = [gateway.keys.masker(0) for _ in range(sessions)]
         self.key = maskers[0].key
@@ -170,7 +170,7 @@ class Game:
         return unpack_whole(self.say(Ask(round=k, taken=taken, receipt=b"")).values)
 
     def say(self, message: Any) -> Any:
-        actions = self.machine.receive(message)
+        actions = self.machine.receive(1, message)
         while isinstance(actions[0], AnswerRound):
             row = self.gateway.answers.answer(actions[0])
             self.digests[row.k] = row.digest

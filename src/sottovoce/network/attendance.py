@@ -6,8 +6,7 @@ import logging
 import time
 from collections import Counter, deque
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Final, final
+from typing import Any, Final, final
 
 from sottovoce.network.journal_file import utc
 from sottovoce.network.observe.logs import note
@@ -21,34 +20,6 @@ NAMED: Final = 100
 
 LOGGED: Final = 16
 """Agents named in a line of the log."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Absence:
-    """An agent that is not connected.
-
-    Attributes:
-        agent: from 1.
-        since: when it was last seen, or when the cloud started, UTC.
-        seconds: how long ago that was.
-    """
-
-    agent: int
-    since: str
-    seconds: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Laggard:
-    """Who completed some of the last rounds, so that all others waited for it.
-
-    Attributes:
-        agents: those on one connection, such as "3" or "1-250"; or those held in a round.
-        rounds: in how many of the last 100 rounds.
-    """
-
-    agents: str
-    rounds: int
 
 
 @final
@@ -91,19 +62,27 @@ class Attendance:
         """How many agents are absent."""
         return len(self._since)
 
-    def absent(self) -> tuple[Absence, ...]:
-        """Return who is missing, the longest first, a hundred at most."""
+    def absent(self) -> list[dict[str, Any]]:
+        """Return who is missing, the longest first, a hundred at most.
+
+        Each with "agent", from 1; "since", when it was last seen, or when the cloud started, UTC;
+        and "seconds", how long ago that was.
+        """
         now = time.time()
         longest = sorted(self._since.items(), key=lambda item: (item[1], item[0]))
-        return tuple(
-            Absence(agent=agent, since=utc(since), seconds=round(max(0.0, now - since), 3))
+        return [
+            {"agent": agent, "since": utc(since), "seconds": round(max(0.0, now - since), 3)}
             for agent, since in longest[:NAMED]
-        )
+        ]
 
-    def laggards(self) -> tuple[Laggard, ...]:
-        """Return who was last to answer in the last rounds, the most frequent first."""
+    def laggards(self) -> list[dict[str, Any]]:
+        """Return who completed the last 100 rounds, so that all others waited for it.
+
+        The most frequent first, each with "agents", those on one connection, such as "3" or
+        "1-250", or those held in a round; and "rounds", in how many of them.
+        """
         counts = Counter(self._last).most_common(NAMED)
-        return tuple(Laggard(agents=_named(agents), rounds=rounds) for agents, rounds in counts)
+        return [{"agents": _named(agents), "rounds": rounds} for agents, rounds in counts]
 
 
 def _named(agents: tuple[int, ...]) -> str:

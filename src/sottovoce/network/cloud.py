@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import os
 import time
@@ -15,20 +14,16 @@ from typing import Any, Final, Literal, final
 from sottovoce.algorithm.algorithm import Algorithm
 from sottovoce.algorithm.dual_averaging import DualAveraging
 from sottovoce.arguments import websocket_address
-from sottovoce.errors import InputError, SottovoceError
-from sottovoce.network.attendance import Attendance
-from sottovoce.network.cloud_runner import CloudRunner, RoundRelease, call_soon
+from sottovoce.errors import InputError
+from sottovoce.network.cloud_runner import CloudRunner, call_soon
 from sottovoce.network.defaults import LINGER_SECONDS, STALL_SECONDS
 from sottovoce.network.identity.authorization import Authorization
 from sottovoce.network.observe.logs import note
-from sottovoce.network.observe.metrics import Metrics
 from sottovoce.network.observe.operator_pages import Facts, Pages
-from sottovoce.network.observe.page.charts import sample_of
 from sottovoce.network.observe.page.live import Live
-from sottovoce.network.process import Supervisor
 from sottovoce.network.protocol.actions import Record
 from sottovoce.network.protocol.cloud_machine import CloudMachine, CloudPhase
-from sottovoce.network.protocol.codec import decode_from_helper, encode
+from sottovoce.network.protocol.codec import decode_from_helper, encode, frame_limit
 from sottovoce.network.protocol.messages import FromHelper
 from sottovoce.network.protocol.receipt import Notary
 from sottovoce.network.round_arithmetic import (
@@ -37,7 +32,7 @@ from sottovoce.network.round_arithmetic import (
     deployed_sampler,
     noisy_sigma,
 )
-from sottovoce.network.runner import Outcome, close_files
+from sottovoce.network.service import Service
 from sottovoce.network.setup import (
     Parties,
     check_halves,
@@ -50,8 +45,8 @@ from sottovoce.network.setup import (
 from sottovoce.network.store import CloudStore, check_store, resumed
 from sottovoce.network.transport.client import Client
 from sottovoce.network.transport.helper_link import LONGEST_PAUSE, HelperLink
+from sottovoce.network.transport.limits import Limits
 from sottovoce.network.transport.server import Server
-from sottovoce.privacy.fence import Fence
 from sottovoce.privacy.ledger import Ledger
 from sottovoce.privacy.noise_plan import NoisePlan
 from sottovoce.privacy.trust import WORDS
@@ -61,8 +56,6 @@ _OVER: Final = (
     "agents that missed the end still learn it; a new run needs a new store, and its agents start "
     "without the state files of this one"
 )
-
-TICK_SECONDS: Final = 1.0
 
 Straggler = Literal["wait", "hold"]
 
@@ -92,7 +85,7 @@ class CloudResult:
 
 @final
 @dataclass(eq=False, repr=False)
-class Cloud:
+class Cloud(Service):
     """A cloud for one run of one plan.
 
     Args:
@@ -146,26 +139,20 @@ class Cloud:
             websocket_address("helper", self.helper)
         if not self.stall > 0:
             raise InputError(f"stall must be a positive number of seconds, got {self.stall}")
-        everybody = range(1, plan.cloud.agents + 1)
-        self._attendance = Attendance(everybody)
-        self._metrics = Metrics()
-        self._outcome = Outcome(everybody)
-        self._supervisor = Supervisor(self._outcome.fail)
+        super().__init__(range(1, plan.cloud.agents + 1))
         self._began = 0.0
-        self._fence: Fence | None = None
         self._follow: Callable[[], Coroutine[Any, Any, None]] | None = None
         self._authorization: Authorization
         self._store: CloudStore
         self._machine: CloudMachine
         self._rounds: Rounds
         self._runner: CloudRunner
-        self._server: Server
         self._live: Live
 
     @property
     def port(self) -> int:
         """The port it listens on."""
-        return self._server.listener.port
+        return self._listening.listener.port
 
     @property
     def round(self) -> int:
@@ -196,22 +183,16 @@ class Cloud:
         finally:
             await self.stop()
 
-    async def start(self) -> None:
+    async def _start(self) -> None:
         """Open the store, take the run's place in the ledger, and listen."""
         keys = Path(self.keys)
         self._authorization = Authorization(keys)
         self._store = CloudStore(self.store, keep_states=self.keep_states, new=self.new)
-        try:
-            self._prepare(keys)
-            self._live.add_to(self._server)
-            Pages(keys, self._metrics, self._facts).add_to(self._server.listener.app)
-            await self._server.open(self.listen, self._supervisor)
-        except BaseException:
-            close_files(self._store, self._fence)
-            raise
+        server = self._prepare(keys)
+        self._live.add_to(server)
+        Pages(keys, self._metrics, self._facts).add_to(server.listener.app)
+        await self._listen_at(server, self.listen)
         self._began = time.perf_counter()
-        self._metrics.start()
-        self._supervisor.start("tick", self._tick())
         self._runner.start()
         if self._follow is not None:
             self._supervisor.start("helper", self._follow())
@@ -234,16 +215,14 @@ class Cloud:
         )
 
     async def stop(self) -> None:
-        """Close every connection and give the store back."""
+        """Tell the live pages how it ended, close every connection and give the store back."""
         try:
-            await self._supervisor.stop()
             self._runner.stop()
             await self._live.close()
-            await self._server.close()
         finally:
-            close_files(self._store, self._fence)
+            await super().stop()
 
-    def _prepare(self, keys: Path) -> None:
+    def _prepare(self, keys: Path) -> Server:
         store, plan, seed = self._store, self.plan, self.seed
         algorithm = DualAveraging() if self.algorithm is None else self.algorithm
         parties = Parties(plan)  # refuses a plan that cannot be carried out, before it is paid for
@@ -271,39 +250,36 @@ class Cloud:
         self._machine = CloudMachine(
             setup,
             Notary(round_key(keys), config.hash),
-            self._digest,
+            store.digest,
             last=last,
             hold=self.deadline is not None,
             silent=silent,
         )
-        self._runner = CloudRunner(
-            self._machine,
-            RoundRelease(self._rounds, store, self._fence, config.hash),
-            self._outcome,
-            refused=self._metrics.refused,
-            completed=self._completed,
-            deadline=self.deadline,
-            apply_after=self.apply_after,
+        self._runner = runner = CloudRunner(
+            self._machine, self._rounds, store, self._outcome, refused=self._metrics.refused
         )
-        self._server = Server(
+        runner.fence, runner.completed = self._fence, self._completed
+        runner.deadline, runner.apply_after = self.deadline, self.apply_after
+        numbers = plan.cloud.size if setup.states else setup.prices
+        runner.server = server = Server(
             self._authorization,
             self._machine,
-            setup,
-            parties,
+            runner,
+            Limits(agents=setup.agents, numbers=numbers),
+            frame=frame_limit(agents=setup.agents, size=numbers),
             metrics=self._metrics,
-            perform=self._runner.perform,
         )
-        self._runner.server = self._server
         self._live = Live(
             self._metrics,
             plan=plan,
             config=config,
             ledger=self.ledger,
-            sample=partial(sample_of, self._machine),
+            sample=lambda: self._machine.last,
             facts=self._facts,
         )
         if self.helper is not None:
             self._join_halves(self.helper, keys)
+        return server
 
     def _join_halves(self, helper: str, keys: Path) -> None:
         """Have the helper asked, and a question that was asked before asked again."""
@@ -325,28 +301,15 @@ class Cloud:
         )
         link.answered, link.pledged = runner.answered, runner.pledged
         if machine.phase is CloudPhase.COLLECTING:
-            runner.perform(machine.remembered(parts))
+            runner.on(machine.remembered, parts)
         self._follow = partial(link.follow, client)
-
-    def _digest(self, k: int) -> bytes | None:
-        """Read a round's digest; a store that is no longer what was written ends the process."""
-        try:
-            return self._store.digest(k)
-        except SottovoceError as error:
-            self._outcome.fail(error)
-            raise
 
     def _completed(self, record: Record, last: tuple[int, ...]) -> None:
         self._attendance.completed(last)
         self._metrics.round(held=len(record.held))
 
-    async def _tick(self) -> None:
-        """Every second: flush incidents, and drop peers that are revoked or have expired."""
-        while True:
-            await asyncio.sleep(TICK_SECONDS)
-            self._store.flush()
-            self._server.check()
-            self._attendance.look(self._machine)
+    def _look(self) -> None:
+        self._attendance.look(self._machine)
 
     def _facts(self) -> Facts:
         machine = self._machine

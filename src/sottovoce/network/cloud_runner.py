@@ -29,13 +29,7 @@ class RoundStore(RunLog, Protocol):
 
 
 class Connections(Protocol):
-    """Where messages go: a ``Server``, or queues.
-
-    Attributes:
-        spoke: the agents whose message was carried out last.
-    """
-
-    spoke: tuple[int, ...]
+    """Where messages go: a ``Server``, or queues."""
 
     def post(self, action: Send) -> None:
         """Send a message to each of its peers."""
@@ -45,95 +39,52 @@ class Connections(Protocol):
 
 
 @final
-class RoundRelease:
-    """Adds up, adds noise, steps, writes and fences: in this order, and nothing is sent before.
-
-    Args:
-        rounds: adds up, adds the noise and steps.
-        store: where the round is written.
-        fence: of the run in the ledger, if there is one.
-        first: digest(0).
-    """
-
-    def __init__(
-        self, rounds: Rounds, store: RoundStore, fence: Fence | None, first: bytes
-    ) -> None:
-        self.store = store
-        self._rounds = rounds
-        self._fence = fence
-        self._first = first
-
-    def __call__(self, full: Commit, last: Record | None, answer: bytes = b"") -> Record:
-        """Return the round: durable in the store and fenced off in the ledger, so it may be sent.
-
-        Args:
-            full: what was said in it.
-            last: the round before.
-            answer: the helper's, of a split cloud.
-
-        Raises:
-            DivergedError: prices diverged; the round has no outcome.
-            DiskError: it cannot be written now.
-            RollbackError: the ledger knows of a round that the store does not hold.
-        """
-        previous = self._first if last is None else last.digest
-        record, released = self._rounds.play(full.k, full.parts, previous, full.held, answer)
-        commit = partial(self.store.commit, record, released)
-        make_durable(commit, self._fence, record.k, record.digest)
-        return record
-
-    def prepare(self) -> None:
-        """Draw the noise of rounds to come, before their contributions are known."""
-        self._rounds.prepare()
-
-
-@final
-class CloudRunner:
+class CloudRunner(Runner):
     """Carries out a cloud's actions; none of them waits, so rounds cannot interleave.
 
     Args:
         machine: whose actions they are.
-        release: makes a round that may be sent.
+        rounds: adds up, adds the noise and steps.
+        store: where rounds are written.
         outcome: hears of the end.
         refused: counts refusals.
+
+    Attributes:
+        server: where messages go.
+        fence: of the run in the ledger, if there is one.
+        link: asks the helper, of a split cloud.
         completed: hears of every round that was sent, and of the agents that were held in it, or
             were the last to answer.
         deadline: seconds after which last contributions are reused; None to wait for all agents.
         apply_after: seconds from the end until answers are applied.
-        later: calls a function when a round was sent; the event loop does by default.
+        later: calls a function when a round was sent.
     """
 
     def __init__(
         self,
         machine: CloudMachine,
-        release: RoundRelease,
+        rounds: Rounds,
+        store: RoundStore,
         outcome: Outcome,
         *,
         refused: Counter[Code] | None = None,
-        completed: Callable[[Record, tuple[int, ...]], None] | None = None,
-        deadline: float | None = None,
-        apply_after: float = 0.0,
-        later: Callable[..., object] | None = None,
     ) -> None:
-        self.server: Connections
-        self.link: HelperLink | None = None
-        self._machine = machine
-        self._release = release
-        self._store = store = release.store
-        self._outcome = outcome
-        self._completed = completed
-        self._deadline = deadline
-        self._apply_after = apply_after
-        self._later = later or call_soon
-        self._timer: asyncio.TimerHandle | None = None
         handlers: Handlers = {
             Send: self._send,
             Close: lambda action: self.server.disconnect(action.peer),
             Commit: self._ask_or_commit,
             Meet: self._meet,
         }
-        self._runner = Runner("cloud", handlers, outcome, journal=store, refused=refused)
-        self.perform = self._runner.perform
+        super().__init__("cloud", handlers, outcome, journal=store, refused=refused)
+        self.server: Connections
+        self.fence: Fence | None = None
+        self.link: HelperLink | None = None
+        self.completed: Callable[[Record, tuple[int, ...]], None] = lambda record, last: None
+        self.deadline: float | None = None
+        self.apply_after = 0.0
+        self.later: Callable[..., object] = call_soon
+        self._machine, self._rounds, self._store = machine, rounds, store
+        self._timer: asyncio.TimerHandle | None = None
 
     def start(self) -> None:
         """The cloud listens: agents that were there before it was restarted may be held, too."""
@@ -159,40 +110,46 @@ class CloudRunner:
 
     def answered(self, full: Commit, answer: bytes) -> None:
         """The helper has answered what it was asked about a round."""
-        try:
-            actions = self._commit(full, answer)
-        except Exception as error:
-            self._runner.fail(error)
-        else:
-            self.perform(actions)
+        self.on(self._commit, full, answer)
 
     def pledged(self, peer: int, pledge: bytes | None) -> None:
         """The helper has signed what is asked of a connection, or does not know its key."""
-        self.perform(self._machine.pledged(peer, pledge))
+        self.on(self._machine.pledged, peer, pledge)
 
     def _commit(self, full: Commit, answer: bytes = b"") -> list[Action]:
-        """The way of a round from the last word to the first byte sent: all else comes after."""
+        """The way of a round from the last word to the first byte sent.
+
+        Add up, add noise, step, write and fence: in this order, and nothing is sent before.
+
+        Args:
+            full: what was said in it.
+            answer: the helper's, of a split cloud.
+
+        Raises:
+            DiskError: it cannot be written now.
+            RollbackError: the ledger knows of a round that the store does not hold.
+        """
+        before = self._machine.last
+        previous = self._machine.setup.config_hash if before is None else before.digest
         try:
-            record = self._release(full, self._machine.last, answer)
+            record, released = self._rounds.play(full.k, full.parts, previous, full.held, answer)
         except DivergedError as error:
             return self._diverged(error)
-        last = tuple(sorted(full.held)) or self.server.spoke
-        self._later(self._after, record, last)
-        return self._machine.committed(record, self._apply_after)
+        commit = partial(self._store.commit, record, released)
+        make_durable(commit, self.fence, record.k, record.digest)
+        self.later(self.on, self._after, record, full.last)
+        return self._machine.committed(record, self.apply_after)
 
-    def _after(self, record: Record, last: tuple[int, ...]) -> None:
-        """A round was sent: draw noise, keep the books."""
-        try:
-            self._release.prepare()
-            if self._completed is not None:
-                self._completed(record, last)
-            note("round", level=logging.DEBUG, round=record.k, held=len(record.held))
-            if self._machine.phase is CloudPhase.DONE:
-                self._finish()
-            else:
-                self._set_deadline()
-        except Exception as error:
-            self._runner.fail(error)
+    def _after(self, record: Record, last: tuple[int, ...]) -> list[Action]:
+        """A round was sent: draw the noise of rounds to come, keep the books."""
+        self._rounds.prepare()
+        self.completed(record, last)
+        note("round", level=logging.DEBUG, round=record.k, held=len(record.held))
+        if self._machine.phase is CloudPhase.DONE:
+            self._finish()
+        else:
+            self._set_deadline()
+        return []
 
     def _finish(self) -> None:
         self._store.end("done")
@@ -210,14 +167,14 @@ class CloudRunner:
         return self._machine.failed()
 
     def _set_deadline(self) -> None:
-        if self._deadline is None:
+        if self.deadline is None:
             return
         self.stop()
         loop = asyncio.get_running_loop()
-        self._timer = loop.call_later(self._deadline, self._time_is_up, self._machine.round)
+        self._timer = loop.call_later(self.deadline, self._time_is_up, self._machine.round)
 
     def _time_is_up(self, k: int) -> None:
-        self.perform(self._machine.deadline(k))
+        self.on(self._machine.deadline, k)
         if self._machine.round == k and self._machine.phase is CloudPhase.COLLECTING:
             self._set_deadline()  # no agent has answered yet
 

@@ -35,7 +35,6 @@ from sottovoce.network.journal_file import (
     Marker,
     Reached,
     checkpoint,
-    create_tables,
     damaged,
     lengthen_log,
     lock_file,
@@ -479,7 +478,10 @@ def _a(role: Role) -> str:
 def _create(database: sqlite3.Connection, role: Role) -> None:
     database.execute("PRAGMA journal_mode = WAL")
     database.execute("BEGIN")
-    create_tables(database)
+    database.execute(f"PRAGMA application_id = {APPLICATION}")
+    database.execute(f"PRAGMA user_version = {SCHEMA}")
+    for table in TABLES:
+        database.execute(table)
     run = RunNote(role=role, run_id=uuid.uuid4().hex, created=utc())
     database.execute(_NOTE, _note(_RUN, _encoder.encode(run)))
     database.execute("COMMIT")

@@ -253,11 +253,3 @@ def lengthen_log(path: Path) -> None:
             os.fsync(file)
     finally:
         os.close(file)
-
-
-def create_tables(database: sqlite3.Connection) -> None:
-    """Make a new database a journal, within a transaction of the caller's."""
-    database.execute(f"PRAGMA application_id = {APPLICATION}")
-    database.execute(f"PRAGMA user_version = {SCHEMA}")
-    for table in TABLES:
-        database.execute(table)

@@ -11,13 +11,10 @@ from typing import Final, final
 
 from sottovoce.arguments import instance, path_of, websocket_address
 from sottovoce.errors import InputError
-from sottovoce.network.attendance import Attendance
 from sottovoce.network.config import read_config, welcome_objection
 from sottovoce.network.defaults import LINGER_SECONDS
 from sottovoce.network.identity.authorization import Authorization
 from sottovoce.network.observe.logs import note
-from sottovoce.network.observe.metrics import Metrics
-from sottovoce.network.process import Supervisor
 from sottovoce.network.protocol.actions import (
     Close,
     Finish,
@@ -28,21 +25,22 @@ from sottovoce.network.protocol.actions import (
     Stop,
 )
 from sottovoce.network.protocol.client_machine import ClientPhase
-from sottovoce.network.protocol.codec import decode_from_cloud, encode
+from sottovoce.network.protocol.codec import decode_from_cloud, encode, frame_limit
 from sottovoce.network.protocol.messages import FromCloud, Round, Welcome
 from sottovoce.network.protocol.relay_machine import RelayMachine
-from sottovoce.network.runner import Handlers, Outcome, Runner, reconnect, stopped
+from sottovoce.network.runner import Handlers, Runner, reconnect, stopped
+from sottovoce.network.service import Service
 from sottovoce.network.setup import Parties, PlanFromWelcome
 from sottovoce.network.transport.client import LONGEST_PAUSE, Client
+from sottovoce.network.transport.limits import Limits
 from sottovoce.network.transport.server import Server
 from sottovoce.problem.problem import CloudView
 
-TICK_SECONDS: Final = 1.0
 _HEAD: Final = 1 << 16
 
 
 @final
-class Relay:
+class Relay(Service):
     """A gateway of agents, gateways and relays that connect to it as they would to the cloud.
 
     It sees what each connection below it contributes, as the cloud would, and the cloud sees their
@@ -83,10 +81,7 @@ class Relay:
         self._allow_simulated = allow_simulated
         self._longest_pause = longest_pause
         self._machine = RelayMachine(numbers, self._objection, self._describe)
-        self._attendance = Attendance(numbers)
-        self._metrics = Metrics()
-        self._outcome = Outcome(numbers)
-        self._supervisor = Supervisor(self._outcome.fail)
+        super().__init__(numbers)
         handlers: Handlers = {
             SendUp: lambda action: self._client.post(encode(action.message)),
             Send: self._send,
@@ -98,8 +93,6 @@ class Relay:
         self._runner = Runner("relay", handlers, self._outcome, refused=self._metrics.refused)
         self._opened = asyncio.Event()
         self._client: Client[FromCloud]
-        self._parties: Parties
-        self._server: Server | None = None
 
     async def port(self) -> int:
         """Wait until the relay listens, and return the port."""
@@ -123,15 +116,16 @@ class Relay:
             longest_pause=self._longest_pause,
         )
         self._authorization = Authorization(self._keys)
-        self._supervisor.start("above", self._follow())
-        self._supervisor.start("tick", self._tick())
+        await self.start()
         try:
             await self._outcome.wait(linger=linger)
             return self._machine.below.setup.rounds
         finally:
-            await self._supervisor.stop()
-            if self._server is not None:
-                await self._server.close()
+            await self.stop()
+
+    async def _start(self) -> None:
+        """Connect to the cloud; agents are listened to once it has described the run."""
+        self._supervisor.start("above", self._follow())
 
     async def _follow(self) -> None:
         await self._client.serve(
@@ -147,23 +141,23 @@ class Relay:
         actions = machine.connected() if message is None else machine.hear(message)
         if machine.joined and self._server is None:
             await self._open()
-        self._runner.perform(actions)
+        self._runner.on(lambda: actions)
         if isinstance(message, Round):
             self._metrics.round(held=0)
         return machine.conversing
 
     async def _open(self) -> None:
         machine = self._machine
+        setup = machine.below.setup
         server = Server(
             self._authorization,
             machine,
-            machine.below.setup,
-            self._parties,
+            self._runner,
+            Limits(agents=setup.agents, numbers=setup.prices),
+            frame=frame_limit(agents=setup.agents, size=setup.prices),
             metrics=self._metrics,
-            perform=self._runner.perform,
         )
-        await server.open(self._listen, self._supervisor)
-        self._server = server
+        await self._listen_at(server, self._listen)
         self._opened.set()
         note("listening", port=server.listener.port, round=machine.below.round)
 
@@ -175,21 +169,10 @@ class Relay:
         self._outcome.end()
         note("done", rounds=self._machine.below.setup.rounds)
 
-    @property
-    def _listening(self) -> Server:
-        assert self._server is not None  # noqa: S101  there is one before anybody is heard
-        return self._server
-
-    async def _tick(self) -> None:
-        """Every second: drop revoked and expired certificates, and log arrivals and departures."""
-        while True:
-            await asyncio.sleep(TICK_SECONDS)
-            if self._server is not None:
-                self._server.check()
-                self._attendance.look(self._machine.below)
+    def _look(self) -> None:
+        self._attendance.look(self._machine.below)
 
     def _describe(self, welcome: Welcome) -> Setup:
-        self._parties = Parties(PlanFromWelcome.read(welcome, self._cloud, self._machine.agents))
         return Setup(
             config=welcome.config,
             config_hash=hashlib.sha256(welcome.config.encode()).digest(),
@@ -198,7 +181,7 @@ class Relay:
             states=False,
             prices=welcome.prices,
             entries=0,
-            party=self._parties,
+            party=Parties(PlanFromWelcome.read(welcome, self._cloud, self._machine.agents)),
         )
 
     def _objection(self, welcome: Welcome) -> str | None:

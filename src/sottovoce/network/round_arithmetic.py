@@ -23,9 +23,9 @@ from sottovoce.kernels.cloud_kernel import make_cloud
 from sottovoce.kernels.core.plain import LANES
 from sottovoce.kernels.run_kernel import normals, stream_seed
 from sottovoce.network.failures import DivergedError
-from sottovoce.network.protocol.actions import Part, Party, Record
+from sottovoce.network.protocol.actions import Part, Record
 from sottovoce.network.protocol.codec import MASK_HEAD, Integers, MalformedError, pack, unpack
-from sottovoce.network.protocol.collected import merge_gaps
+from sottovoce.network.protocol.collected import ContributionTotals, merge_gaps
 from sottovoce.network.protocol.messages import Gap
 from sottovoce.network.protocol.receipt import next_digest
 from sottovoce.network.setup import Ranges
@@ -331,7 +331,9 @@ class _Sums:
 
     def __init__(self, plan: NoisePlan) -> None:
         self._masked = isinstance(plan.trust, SplitCloud)
-        self._totals = ContributionTotals(plan, skip=MASK_HEAD if self._masked else 0)
+        self._totals = ContributionTotals(
+            plan.cloud.sums.count, skip=MASK_HEAD if self._masked else 0
+        )
         self._noisy = np.flatnonzero(plan.sigma > 0)
         # Sums that no agent moves are public: taken at a public point, they cannot leak a state.
         rows = Numeric(plan.cloud, plan.cloud.sums.families)
@@ -362,37 +364,6 @@ class _Sums:
         y = self._public.copy()
         y[self._noisy] = values
         return y, np.zeros(0)
-
-
-@final
-class ContributionTotals:
-    """Adds up the contributions of all parties: ``parts -> one integer per sum``.
-
-    No overflow: the plan certifies that all agents together stay below 2^51 steps, and what a
-    party says is kept in its range.
-
-    Args:
-        plan: knows how many sums there are.
-        skip: bytes before the numbers of every part.
-    """
-
-    def __init__(self, plan: NoisePlan, *, skip: int = 0) -> None:
-        self._sums = plan.cloud.sums.count
-        self._skip = skip
-        self._parties: list[Party] = []
-        self._index: Integers = np.zeros(0, dtype=np.int64)
-
-    def __call__(self, parts: Sequence[Part]) -> Integers:
-        """Return the sums, in steps of their grids; 0 for sums without noise."""
-        parties = [part.party for part in parts]
-        if parties != self._parties:
-            self._index = np.concatenate([party.sums for party in parties])
-            self._parties = parties
-        total = np.zeros(self._sums, dtype=np.int64)
-        skip = self._skip
-        said = np.frombuffer(b"".join([part.data[skip:] for part in parts]), dtype="<i8")
-        np.add.at(total, self._index, said)
-        return total
 
 
 def release_bytes(released: Released) -> bytes:

@@ -2,8 +2,8 @@
 
 A machine cannot reach a socket, a file or the noise: it returns actions, and the runner of its role
 does them one after the other. What a machine asks to be sent of a round comes from its
-``committed``, which is called only after ``make_durable``: journal, then fence,
-then send is the only way.
+``committed``, which is called only after ``make_durable``: journal, then fence, then send is the
+only way.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any, Protocol, TypeAlias, final
 
 from sottovoce.errors import SottovoceError
 from sottovoce.network.failures import CrashedError, HaltedError, RefusedError
-from sottovoce.network.journal import Journal, Status
+from sottovoce.network.journal import Status
 from sottovoce.network.observe.logs import LogRateLimiter, note
 from sottovoce.network.protocol.actions import Action, Halt, Incident, Reconnect, Send, Stop
 from sottovoce.network.protocol.client_machine import ClientMachine
@@ -98,9 +98,8 @@ class Outcome:
             raise self.failure
 
 
-@final
 class Runner:
-    """Carries out actions in order, each to its end: none of them interleave.
+    """Has a machine take events and carries out its actions in order: none of them interleave.
 
     Args:
         role: for messages.
@@ -126,22 +125,17 @@ class Runner:
         self._refused = Counter[Code]() if refused is None else refused
         self._log = LogRateLimiter()
 
-    def perform(self, actions: Sequence[Action]) -> None:
-        """Carry actions out without waiting for anything; what goes wrong ends the run."""
-        if not actions:
-            return  # as for every contribution to a round but the last
-        queue = deque(actions)
+    def on(self, event: Callable[..., Sequence[Action]], *arguments: object) -> None:
+        """Carry out what a machine's event asks for, without waiting; an error ends the run."""
         try:
+            queue = deque(event(*arguments))
             while queue:
                 action = queue.popleft()
-                queue.extend(self._now(action) or ())
+                after = self._handlers[type(action)](action)
+                assert after is None or isinstance(after, list)  # noqa: S101  nothing here waits
+                queue.extend(after or ())
         except Exception as error:
             self.fail(error)
-
-    def _now(self, action: Action) -> list[Action] | None:
-        after = self._handlers[type(action)](action)
-        assert after is None or isinstance(after, list)  # noqa: S101  nothing here waits
-        return after
 
     async def perform_waiting(self, actions: Sequence[Action]) -> None:
         """Carry actions out, of which some take their time; what goes wrong is raised."""
@@ -186,15 +180,6 @@ def make_durable(commit: Callable[[], None], fence: Fence | None, k: int, digest
     commit()
     if fence is not None:
         fence.rise(k, digest)
-
-
-def close_files(store: Journal, fence: Fence | None) -> None:
-    """Close the ledger's fence and the store, the store even if the fence fails."""
-    try:
-        if fence is not None:
-            fence.close()
-    finally:
-        store.close()
 
 
 def stopped(action: Stop) -> None:

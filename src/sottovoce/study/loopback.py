@@ -29,7 +29,7 @@ from numpy.typing import ArrayLike
 
 from sottovoce.algorithm.algorithm import Algorithm
 from sottovoce.network.agent_group import AgentGroup
-from sottovoce.network.cloud_runner import CloudRunner, RoundRelease
+from sottovoce.network.cloud_runner import CloudRunner
 from sottovoce.network.helper_answers import Answers, Blinding
 from sottovoce.network.identity.authority import new_key
 from sottovoce.network.identity.certificates import Identity, public_key
@@ -65,10 +65,11 @@ from sottovoce.network.protocol.codec import (
     unpack,
     unpack_whole,
 )
+from sottovoce.network.protocol.collected import ContributionTotals
 from sottovoce.network.protocol.helper_machine import HelperMachine
 from sottovoce.network.protocol.messages import Code, FromAgent, Masked, State
 from sottovoce.network.protocol.receipt import Notary
-from sottovoce.network.round_arithmetic import ContributionTotals, Rounds, noisy_sigma
+from sottovoce.network.round_arithmetic import Rounds, noisy_sigma
 from sottovoce.network.runner import Handlers, Outcome, Runner
 from sottovoce.network.setup import Parties, make_config, setup_of
 from sottovoce.network.transport.helper_link import HelperLink
@@ -214,7 +215,7 @@ class Loopback:
         if self.setup.split:
             sign = self.keys.sign
             self.answers = Answers(plan, config, self.keys.helper, self.masks, sign=sign)
-        self.masked_totals = ContributionTotals(plan, skip=MASK_HEAD)
+        self.masked_totals = ContributionTotals(plan.cloud.sums.count, skip=MASK_HEAD)
         self.noisy = np.flatnonzero(plan.sigma > 0)
 
     def play(
@@ -247,17 +248,11 @@ class _Run:
         self.loop, self.acts, self.then = loopback, acts, then
         self.crash, self.crashed = crash, False
         self.queue: deque[Callable[[], object]] = deque()
-        self.spoke: tuple[int, ...] = ()
         self.outcome, self.held = Outcome(), Held()
         setup, self.digests = loopback.setup, dict[int, bytes]()
         self.cloud = CloudMachine(setup, Notary(_KEY, setup.config_hash), self.digests.get)
-        self.runner = CloudRunner(
-            self.cloud,
-            RoundRelease(loopback.rounds, self, None, setup.config_hash),
-            self.outcome,
-            later=self._later,
-        )
-        self.runner.server = self
+        self.runner = CloudRunner(self.cloud, loopback.rounds, self, self.outcome)
+        self.runner.server, self.runner.later = self, self._later
         if loopback.answers is not None:
             self._join_helper(loopback.answers)
         starts = [_memory(group) for group in loopback.groups]
@@ -315,7 +310,7 @@ class _Run:
     def _connect(self, peer: int) -> None:
         machine = self.agents[peer]
         self.cloud.connect(peer, frozenset(machine.agents))
-        self.runners[peer].perform(machine.connected())
+        self.runners[peer].on(machine.connected)
 
     def _join_helper(self, answers: Answers) -> None:
         digests: dict[int, bytes] = {}
@@ -334,7 +329,7 @@ class _Run:
         runner = Runner("helper", handlers, self.outcome, journal=self)
 
         def hear(frame: bytes) -> None:
-            runner.perform(helper.receive(decode_to_helper(frame)))
+            runner.on(helper.receive, 1, decode_to_helper(frame))
 
         link = HelperLink(
             self.loop.setup.config,
@@ -344,7 +339,7 @@ class _Run:
         )
         link.answered, link.pledged = self._answered, self.runner.pledged
         self.runner.link = link
-        helper.connect()
+        helper.connect(1)
         link.hear(None)
 
     def _answered(self, full: Commit, answer: bytes) -> None:
@@ -371,13 +366,13 @@ class _Run:
         return Runner("agent", handlers, self.outcome)
 
     def _agent_hears(self, peer: int, frame: bytes) -> None:
-        self.runners[peer].perform(self.agents[peer].hear(decode_from_cloud(frame)))
+        self.runners[peer].on(self.agents[peer].hear, decode_from_cloud(frame))
 
     def _cloud_hears(self, peer: int, frame: bytes) -> None:
         message = decode_from_agent(frame)
         if isinstance(message, Masked):
             self.held.masked.append((peer, message.values))
-        self.runner.perform(self.cloud.receive(peer, message))
+        self.runner.on(self.cloud.receive, peer, message)
 
     def _join(self, peer: int, action: Join) -> list[Action]:
         machine, steps = self.agents[peer], self.loop.steps

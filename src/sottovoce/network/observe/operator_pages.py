@@ -13,7 +13,6 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from sottovoce.network.attendance import Absence, Laggard
 from sottovoce.network.identity.certificates import OPERATOR, read_identity
 from sottovoce.network.observe.metrics import TURNED_AWAY, Metrics
 from sottovoce.network.protocol.messages import Code
@@ -65,8 +64,8 @@ class Facts:
     seconds_since_round: float
     stall: float
     missing: int
-    absent: tuple[Absence, ...]
-    last_to_answer: tuple[Laggard, ...]
+    absent: list[dict[str, Any]]
+    last_to_answer: list[dict[str, Any]]
     held: int
     refused: dict[str, int]
     turned_away: dict[str, int]
@@ -157,8 +156,8 @@ class Pages(Collector):
         days = {of: (end - time.time()) / _SECONDS_PER_DAY for of, end in self._ends.items()}
         refused = dict.fromkeys(map(str, Code), 0) | facts.refused
         away = dict.fromkeys(TURNED_AWAY, 0) | facts.turned_away
-        absent = {str(one.agent): one.seconds for one in facts.absent}
-        last = {one.agents: one.rounds for one in facts.last_to_answer}
+        absent = {str(one["agent"]): one["seconds"] for one in facts.absent}
+        last = {one["agents"]: one["rounds"] for one in facts.last_to_answer}
         for kind, name, label, text, values in (
             (CounterMetricFamily, "refused", "code", "What was refused, or clipped.", refused),
             (CounterMetricFamily, "turned_away", "reason", "Connections turned away.", away),

@@ -218,7 +218,7 @@ class JournalRow(Struct, frozen=True, kw_only=True):
 
 
 class Send(Struct, frozen=True, kw_only=True):
-    """Send one message to each of the peers; the peer of a helper is its cloud, 0."""
+    """Send one message to each of the peers."""
 
     peers: tuple[int, ...]
     message: FromCloud | FromHelper
@@ -258,11 +258,19 @@ class Meet(Struct, frozen=True, kw_only=True):
 
 
 class Commit(Struct, frozen=True, kw_only=True, eq=False):
-    """Everybody has spoken in round k: release, commit, and answer with ``committed``."""
+    """Everybody has spoken in round k: release, commit, and answer with ``committed``.
+
+    Attributes:
+        k: the round.
+        parts: what was said.
+        held: agents whose last contribution is reused, from 1.
+        last: the agents that were waited for: who spoke last, or was held.
+    """
 
     k: int
     parts: tuple[Part, ...]
     held: frozenset[int]
+    last: tuple[int, ...] = ()
 
 
 # Actions of a helper.

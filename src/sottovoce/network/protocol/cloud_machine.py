@@ -180,9 +180,10 @@ class CloudMachine:
         session = self._sessions.get(peer)
         return () if session is None else session.agents
 
-    def connect(self, peer: int, allowed: Container[int]) -> None:
+    def connect(self, peer: int, allowed: Container[int]) -> list[Action]:
         """A peer connected whose certificate speaks for the agents ``allowed``, from 1."""
         self._sessions[peer] = Session(allowed=allowed)
+        return []
 
     def disconnect(self, peer: int) -> None:
         """The connection is gone; what it had sent stays."""
@@ -394,7 +395,7 @@ class CloudMachine:
             moved = _moved(part.party, sent, part.data)
             actions.append(Incident(code=Code.CLIPPED, agents=moved, k=self.round))
         if self._collected.complete and self.phase is CloudPhase.COLLECTING:
-            actions += self._full(self._collected.parts, frozenset())
+            actions += self._full(self._collected.parts, frozenset(), session.agents)
         return actions
 
     def _repeat(self, peer: int, session: Session, part: Part, record: Record) -> list[Action]:
@@ -412,9 +413,11 @@ class CloudMachine:
             return [*self._object(peer, session, Code.CONFLICT), again]
         return [again]
 
-    def _full(self, parts: tuple[Part, ...], held: frozenset[int]) -> list[Action]:
+    def _full(
+        self, parts: tuple[Part, ...], held: frozenset[int], last: tuple[int, ...] = ()
+    ) -> list[Action]:
         self._move("full")
-        return [Commit(k=self.round, parts=parts, held=held)]
+        return [Commit(k=self.round, parts=parts, held=held, last=last or tuple(sorted(held)))]
 
     def _broadcast(self, record: Record) -> Iterable[Action]:
         for session in self._sessions.values():

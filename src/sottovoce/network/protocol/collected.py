@@ -5,12 +5,12 @@ A gap is rounds that an agent's average lacks, because something else of its own
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable
+from collections.abc import Container, Iterable, Sequence
 from typing import Final, final
 
 import numpy as np
 
-from sottovoce.network.protocol.actions import Part
+from sottovoce.network.protocol.actions import Part, Party
 from sottovoce.network.protocol.codec import Integers
 from sottovoce.network.protocol.messages import Gap
 
@@ -82,6 +82,37 @@ class Collected:
     def spoken(self, places: slice | Integers) -> bool:
         """Whether one of these agents, from 0, has spoken."""
         return bool(self._known[places].any())
+
+
+@final
+class ContributionTotals:
+    """Adds up the contributions of all parties: ``parts -> one integer per sum``.
+
+    No overflow: the plan certifies that all agents together stay below 2^51 steps, and what a
+    party says is kept in its range.
+
+    Args:
+        sums: how many sums there are.
+        skip: bytes before the numbers of every part.
+    """
+
+    def __init__(self, sums: int, *, skip: int = 0) -> None:
+        self._sums = sums
+        self._skip = skip
+        self._parties: list[Party] = []
+        self._index: Integers = np.zeros(0, dtype=np.int64)
+
+    def __call__(self, parts: Sequence[Part]) -> Integers:
+        """Return the sums, in steps of their grids; 0 for sums without noise."""
+        parties = [part.party for part in parts]
+        if parties != self._parties:
+            self._index = np.concatenate([party.sums for party in parties])
+            self._parties = parties
+        total = np.zeros(self._sums, dtype=np.int64)
+        skip = self._skip
+        said = np.frombuffer(b"".join([part.data[skip:] for part in parts]), dtype="<i8")
+        np.add.at(total, self._index, said)
+        return total
 
 
 def merge_gaps(gaps: Iterable[Gap]) -> tuple[Gap, ...]:

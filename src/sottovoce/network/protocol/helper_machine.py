@@ -9,7 +9,7 @@ connection counts at a time, the newest; whatever the table does not list closes
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from itertools import pairwise
 from typing import Protocol, final
 
@@ -84,6 +84,8 @@ class HelperMachine:
     ) -> None:
         self.phase = CloudPhase.COLLECTING
         self.last = last
+        self.peer = 0
+        """The connection that counts; 0 for none."""
         self._runs = runs
         self._key = key
         self._history = history
@@ -92,13 +94,31 @@ class HelperMachine:
         self._run: HelperRun
         self._notary: Notary
 
-    def connect(self) -> None:
-        """A cloud has connected; what an older connection said no longer counts."""
+    def connect(self, peer: int, _: Container[int] = ()) -> list[Action]:
+        """A cloud has connected; what an older connection says no longer counts."""
+        older, self.peer = self.peer, peer
         self._open = False
         self._met.clear()
+        return [Close(peer=older, code=Code.REPLACED)] if older else []
 
-    def receive(self, message: ToHelper) -> list[Action]:
-        """A message arrived on the newest connection."""
+    def disconnect(self, peer: int) -> None:
+        """A connection is gone."""
+        if peer == self.peer:
+            self.peer = 0
+
+    def refuse(self, peer: int, code: Code) -> list[Action]:
+        """What arrived was no message, or the connection must end for another reason."""
+        if peer != self.peer or (code is Code.SILENT and self._open):
+            return []
+        if code is Code.MALFORMED:
+            return self._refuse(code)
+        # Nothing is wrong with the run: the cloud comes back.
+        return [Incident(code=code, agents=(), k=0), Close(peer=peer, code=code)]
+
+    def receive(self, peer: int, message: ToHelper) -> list[Action]:
+        """A message arrived."""
+        if peer != self.peer:
+            return []
         if self.phase is CloudPhase.HALTED:
             return self._refuse(Code.HALTED)
         if self._open is isinstance(message, Open):
@@ -117,10 +137,6 @@ class HelperMachine:
         self.last = answered
         return [self._answer(answered)]
 
-    def malformed(self) -> list[Action]:
-        """What arrived was no message."""
-        return self._refuse(Code.MALFORMED)
-
     def _opened(self, message: Open) -> list[Action]:
         if message.version != HELPER_VERSION:
             return self._refuse(Code.VERSION)
@@ -132,17 +148,17 @@ class HelperMachine:
         done = 0 if self.last is None else self.last.k
         if done >= run.rounds:
             self.phase = CloudPhase.DONE
-        return [_reply(Opened(version=HELPER_VERSION, round=done))]
+        return [self._reply(Opened(version=HELPER_VERSION, round=done))]
 
     def _meet(self, message: Introduce) -> list[Action]:
         agents = tuple(message.agents)
         increasing = all(a < b for a, b in pairwise(agents))
         if not increasing or not self._run.certified(agents, message.mask):
             refused = Refusal(code=Code.NOT_YOURS, number=message.number)
-            return [Incident(code=Code.NOT_YOURS, agents=agents, k=0), _reply(refused)]
+            return [Incident(code=Code.NOT_YOURS, agents=agents, k=0), self._reply(refused)]
         self._met[message.number] = agents, message.mask
         pledge = self._run.pledge(agents, message.mask)
-        return [_reply(Pledged(number=message.number, pledge=pledge))]
+        return [self._reply(Pledged(number=message.number, pledge=pledge))]
 
     def _ask(self, message: Ask) -> list[Action]:
         k, done = message.round, 0 if self.last is None else self.last.k
@@ -206,21 +222,20 @@ class HelperMachine:
 
     def _answer(self, answered: JournalRow) -> Action:
         receipt = self._notary.receipt(answered.k, answered.digest)
-        return _reply(Answer(round=answered.k, values=answered.release, receipt=receipt))
+        return self._reply(Answer(round=answered.k, values=answered.release, receipt=receipt))
 
     def _refuse(self, code: Code, k: int = 0) -> list[Action]:
         return [
             Incident(code=code, agents=(), k=k),
-            _reply(Refusal(code=code, number=0)),
-            Close(peer=0, code=code),
+            self._reply(Refusal(code=code, number=0)),
+            Close(peer=self.peer, code=code),
         ]
+
+    def _reply(self, message: FromHelper) -> Send:
+        return Send(peers=(self.peer,), message=message)
 
     def _move(self, event: str) -> None:
         self.phase = TRANSITIONS[self.phase, event]
-
-
-def _reply(message: FromHelper) -> Send:
-    return Send(peers=(0,), message=message)
 
 
 def _question(taken: tuple[Participant, ...]) -> bytes:

@@ -17,7 +17,6 @@ from sottovoce.network.protocol.actions import (
     Action,
     Commit,
     Finish,
-    Part,
     Record,
     SendUp,
     Setup,
@@ -26,13 +25,12 @@ from sottovoce.network.protocol.client_machine import ClientMachine, ClientPhase
 from sottovoce.network.protocol.cloud_machine import CloudMachine
 from sottovoce.network.protocol.codec import (
     Floats,
-    Integers,
     MalformedError,
     finite,
     pack_whole,
     unpack,
 )
-from sottovoce.network.protocol.collected import few_gaps
+from sottovoce.network.protocol.collected import ContributionTotals, few_gaps
 from sottovoce.network.protocol.messages import (
     DIGEST,
     Code,
@@ -102,6 +100,7 @@ class RelayMachine(ClientMachine):
         self._receipts = PassedReceipts()
         self._full: Commit | None = None
         self._last: Round | None = None
+        self._totals: ContributionTotals
         self._sums: list[int] = []
         self._collecting = 1
 
@@ -122,9 +121,9 @@ class RelayMachine(ClientMachine):
         config = b"" if self._below is None else self._below.setup.config_hash
         return config, self._receipts.round, self._receipts.last
 
-    def connect(self, peer: int, allowed: Container[int]) -> None:
+    def connect(self, peer: int, allowed: Container[int]) -> list[Action]:
         """Somebody below has connected, whose certificate speaks for ``allowed``."""
-        self.below.connect(peer, _Both(allowed, frozenset(self.agents)))
+        return self.below.connect(peer, frozenset(a for a in self.agents if a in allowed))
 
     def disconnect(self, peer: int) -> None:
         """Somebody below is gone."""
@@ -164,7 +163,7 @@ class RelayMachine(ClientMachine):
         full = self._full
         if full is None or self.phase is not ClientPhase.WAITING:
             return []
-        values = added(full.parts, self.below.setup.prices)[self._sums]
+        values = self._totals(full.parts)[self._sums]
         missed = list(few_gaps(gap for part in full.parts for gap in part.missed))
         return [
             SendUp(message=Contribution(round=full.k, values=pack_whole(values), missed=missed))
@@ -179,6 +178,7 @@ class RelayMachine(ClientMachine):
                 receipts.history,
                 awaited=frozenset(self.agents),
             )
+            self._totals = ContributionTotals(welcome.prices)
             self._sums, self._prices = welcome.sums, finite(welcome.prices)
         self._collecting, self.below.heard = welcome.round, welcome.spoke
         self.phase = ClientPhase.WAITING
@@ -224,22 +224,3 @@ class RelayMachine(ClientMachine):
             confirmed=confirmed,
         )
         return self._answered(self.below.committed(record, wait))
-
-
-@final
-class _Both:
-    """The agents that are in two sets."""
-
-    def __init__(self, one: Container[int], other: Container[int]) -> None:
-        self._sets = (one, other)
-
-    def __contains__(self, agent: object) -> bool:
-        return all(agent in each for each in self._sets)
-
-
-def added(parts: Sequence[Part], sums: int) -> Integers:
-    """Return the total of what was said, per sum; ranges are certified not to overflow."""
-    total = np.zeros(sums, dtype=np.int64)
-    for part in parts:
-        total[part.party.sums] += np.frombuffer(part.data, dtype="<i8")
-    return total

@@ -1,4 +1,4 @@
-"""Serves agents: admits them by their certificates, and connects their WebSockets to a machine."""
+"""Serves peers: admits them by their certificates, and connects their WebSockets to a machine."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from aiohttp import web
 from sottovoce.network.identity.authorization import Authorization
 from sottovoce.network.observe.logs import note
 from sottovoce.network.observe.metrics import Metrics
-from sottovoce.network.process import Supervisor
-from sottovoce.network.protocol.actions import Send, Setup
-from sottovoce.network.protocol.codec import (
-    MalformedError,
-    decode_from_agent,
-    encode,
-    frame_limit,
-)
-from sottovoce.network.protocol.messages import Code, FromAgent
-from sottovoce.network.setup import Parties
+from sottovoce.network.protocol.actions import Action, Send
+from sottovoce.network.protocol.codec import MalformedError, decode_from_agent, encode
+from sottovoce.network.protocol.messages import Code
+from sottovoce.network.runner import Runner
 from sottovoce.network.transport.limits import Limits
-from sottovoce.network.transport.listener import Connection, Handler, Listener, connection_of
+from sottovoce.network.transport.listener import (
+    Connection,
+    Handler,
+    Listener,
+    connection_of,
+    require_role,
+)
 
 HELLO_SECONDS: Final = 10.0
 
@@ -33,74 +33,61 @@ IDLE_SECONDS: Final = 1.0
 
 
 class Machine(Protocol):
-    """What answers peers: a cloud's machine, or a relay's."""
+    """What answers peers: the machine of a cloud, a relay or a helper."""
 
-    def connect(self, peer: int, allowed: Container[int]) -> None:
+    def connect(self, peer: int, allowed: Container[int]) -> list[Action]:
         """A peer connected whose certificate speaks for the agents ``allowed``, from 1."""
 
     def disconnect(self, peer: int) -> None:
         """The connection is gone."""
 
-    def agents_of(self, peer: int) -> tuple[int, ...]:
-        """The agents on a connection, from 1; none before hello."""
+    def receive(self, peer: int, message: Any) -> list[Action]:
+        """A message arrived."""
 
-    def receive(self, peer: int, message: FromAgent) -> list[Any]:
-        """A message arrived; return the actions to perform."""
-
-    def refuse(self, peer: int, code: Code) -> list[Any]:
-        """The connection must end; return the actions to perform."""
+    def refuse(self, peer: int, code: Code) -> list[Action]:
+        """The connection must end; one that is silent only if nothing came before."""
 
 
 @final
 class Server:
-    """The listening side of a cloud, or of a relay.
+    """The listening side of a cloud, a relay or a helper.
 
     Args:
         authorization: its certificate, and who may talk to it.
         machine: answers what they say.
-        setup: says how much an honest peer sends.
-        parties: likewise.
+        runner: does what the machine asks for.
+        limits: how much honest peers send.
+        frame: the largest message of an honest peer, in bytes.
         metrics: counts.
-        perform: does what the machine asks for.
+        decode: reads a message, or raises ``MalformedError``.
+        role: that a certificate must have; without one it must speak for agents.
     """
 
     def __init__(
         self,
         authorization: Authorization,
         machine: Machine,
-        setup: Setup,
-        parties: Parties,
+        runner: Runner,
+        limits: Limits,
         *,
+        frame: int,
         metrics: Metrics,
-        perform: Callable[[list[Any]], None],
+        decode: Callable[[bytes], Any] = decode_from_agent,
+        role: str = "",
     ) -> None:
-        offsets: list[int] = parties.offsets.tolist()
-        most = offsets[-1] if setup.states else setup.prices
         self.listener = Listener(
             authorization,
-            Limits(agents=setup.agents, numbers=most),
+            limits,
             metrics=metrics,
             idle=lambda: metrics.waited > IDLE_SECONDS,
         )
         self.listener.app.router.add_get("/", self._root)
         self.index: Handler | None = None
         """Answers browsers, which come to the same address as agents."""
-        self.spoke: tuple[int, ...] = ()
-        """The agents on the channel that was answered last."""
-        self._machine = machine
-        self._perform = perform
-        self._limit = frame_limit(agents=setup.agents, size=most)
+        self._machine, self._runner = machine, runner
+        self._frame, self._decode, self._role = frame, decode, role
         self._channels: dict[int, Connection] = {}
         self._count = 0
-
-    async def open(self, listen: tuple[str, int], supervisor: Supervisor) -> None:
-        """Listen.
-
-        Raises:
-            BusyError: the address is in use, or not up yet.
-            NetworkError: this user may not listen there.
-        """
-        await self.listener.open(listen, supervisor)
 
     def post(self, action: Send) -> None:
         """Send a message to each of its peers that is still there; never waits."""
@@ -139,14 +126,17 @@ class Server:
         """Serve one channel to its end."""
         channel = connection_of(request)
         identity = channel.identity
-        if identity is None or not identity.agents:
+        if self._role:
+            require_role(request, self._role)
+        elif identity is None or not identity.agents:
             raise web.HTTPForbidden(text="only agents may take part in a run")
-        await channel.upgrade(request, limit=self._limit)
+        await channel.upgrade(request, limit=self._frame)
         self._count += 1
         peer = self._count
         self._channels[peer] = channel
-        self._machine.connect(peer, identity)
-        hello = asyncio.get_running_loop().call_later(HELLO_SECONDS, self._expect_hello, peer)
+        self._runner.on(self._machine.connect, peer, identity)
+        loop = asyncio.get_running_loop()
+        hello = loop.call_later(HELLO_SECONDS, self._refuse, peer, Code.SILENT)
         try:
             return await channel.serve(partial(self._hear, peer), partial(self._refuse, peer))
         finally:
@@ -157,18 +147,11 @@ class Server:
 
     def _hear(self, peer: int, data: bytes) -> None:
         try:
-            message = decode_from_agent(data)
+            message = self._decode(data)
         except MalformedError:
             self._refuse(peer, Code.MALFORMED)
-            return
-        actions = self._machine.receive(peer, message)
-        if actions:  # as for the last contribution of a round
-            self.spoke = self._machine.agents_of(peer)
-            self._perform(actions)
+        else:
+            self._runner.on(self._machine.receive, peer, message)
 
     def _refuse(self, peer: int, code: Code) -> None:
-        self._perform(self._machine.refuse(peer, code))
-
-    def _expect_hello(self, peer: int) -> None:
-        if peer in self._channels and not self._machine.agents_of(peer):
-            self._refuse(peer, Code.SILENT)
+        self._runner.on(self._machine.refuse, peer, code)

@@ -14,10 +14,11 @@ from dataclasses import asdict, dataclass
 from typing import Any, Final, final
 
 import numpy as np
+from msgspec.structs import replace
 
 from sottovoce.formula.tape import Tape, tape
 from sottovoce.network.config import RunConfig
-from sottovoce.network.protocol.cloud_machine import CloudMachine
+from sottovoce.network.protocol.actions import Record
 from sottovoce.privacy.noise_plan import NoisePlan
 from sottovoce.privacy.statement import down, promise
 from sottovoce.problem.agents import Array
@@ -139,37 +140,6 @@ def _finite(bound: float) -> float | None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Sample:
-    """What is public after a round.
-
-    Attributes:
-        round: the round.
-        price: lambda(k+1), or the multipliers of gradient steps.
-        answer: the prices to report: averaged if the algorithm averages.
-        release: y(k), the noisy sums or values of constraints.
-    """
-
-    round: int
-    price: Array
-    answer: Array
-    release: Array
-
-
-def sample_of(machine: CloudMachine) -> Sample | None:
-    """Look at the last round that is durable and sent; one that is not may yet come out anew."""
-    last = machine.last
-    if last is None:
-        return None
-    # Copies, since the next round may use the same arrays.
-    return Sample(
-        round=last.k,
-        price=last.price.copy(),
-        answer=last.answer.copy(),
-        release=last.released.copy(),
-    )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Point:
     """What is drawn at one place of the charts.
 
@@ -199,13 +169,13 @@ class Samples:
     def __init__(self, constraints: ShownConstraints) -> None:
         self.points: list[Point] = []
         self._constraints = constraints
-        self._last: deque[Sample] = deque(maxlen=WINDOW)
+        self._last: deque[Record] = deque(maxlen=WINDOW)
         self._pace: deque[tuple[float, int]] = deque(maxlen=WINDOW + 1)
 
     @property
     def round(self) -> int:
         """The round that was sampled last, 0 before the first."""
-        return self._last[-1].round if self._last else 0
+        return self._last[-1].k if self._last else 0
 
     @property
     def averaged(self) -> int:
@@ -220,23 +190,27 @@ class Samples:
         (began, first), (now, last) = self._pace[0], self._pace[-1]
         return (last - first) / (now - began) if now > began else 0.0
 
-    def add(self, sample: Sample | None) -> Point | None:
-        """Take a sample in; returns the new point, or None if no round has come since."""
-        self._pace.append((time.monotonic(), 0 if sample is None else sample.round))
-        if sample is None or sample.round == self.round:
+    def add(self, last: Record | None) -> Point | None:
+        """Take a sample in; returns the new point, or None if no round has come since.
+
+        Args:
+            last: the last round that is durable and sent: one that is not may yet come out anew.
+        """
+        self._pace.append((time.monotonic(), 0 if last is None else last.k))
+        if last is None or last.k == self.round:
             return None
-        self._last.append(sample)
-        point = self._point(sample)
+        self._last.append(replace(last, parts=()))  # what was said is not to be kept
+        point = self._point(last)
         self.points.append(point)
         if len(self.points) >= POINTS:
             self.points = halved(self.points)
         return point
 
-    def _point(self, sample: Sample) -> Point:
+    def _point(self, last: Record) -> Point:
         prices = np.array([one.price[:SHOWN] for one in self._last])
-        shown = np.stack([sample.answer[:SHOWN], prices.min(axis=0), prices.max(axis=0)])
-        released = self._constraints.spread(np.array([one.release for one in self._last]))
-        return Point(round=sample.round, series=_rounded(np.hstack([shown, released])))
+        shown = np.stack([last.answer[:SHOWN], prices.min(axis=0), prices.max(axis=0)])
+        released = self._constraints.spread(np.array([one.released for one in self._last]))
+        return Point(round=last.k, series=_rounded(np.hstack([shown, released])))
 
 
 def halved(points: list[Point]) -> list[Point]:

@@ -29,11 +29,11 @@ from sottovoce.network.observe.operator_pages import Facts
 from sottovoce.network.observe.page.charts import (
     TICK_SECONDS,
     Point,
-    Sample,
     Samples,
     ShownConstraints,
     about,
 )
+from sottovoce.network.protocol.actions import Record
 from sottovoce.network.transport.listener import Connection, Handler, connection_of, require_role
 from sottovoce.network.transport.server import Server
 from sottovoce.privacy.ledger import Account, Ledger
@@ -127,7 +127,7 @@ class Live:
         plan: the plan that is carried out.
         config: the run.
         ledger: accounts of the agents, if there are any.
-        sample: what is public of the last round, None before the first.
+        sample: the last round that was sent, None before the first.
         facts: who is there, and what is wrong.
     """
 
@@ -138,7 +138,7 @@ class Live:
         plan: NoisePlan,
         config: RunConfig,
         ledger: Ledger | None,
-        sample: Callable[[], Sample | None],
+        sample: Callable[[], Record | None],
         facts: Callable[[], Facts],
     ) -> None:
         constraints = ShownConstraints.of(plan)
