@@ -49,6 +49,7 @@ PUBLIC = [
     "compare",
     "errors",
     "exp",
+    "from_cvxpy",
     "gallery",
     "hard",
     "huber",

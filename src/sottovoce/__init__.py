@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from sottovoce.problem.code import Objective as Objective
     from sottovoce.problem.constraints import hard as hard
     from sottovoce.problem.constraints import total as total
+    from sottovoce.problem.from_cvxpy import from_cvxpy as from_cvxpy
     from sottovoce.problem.problem import Problem as Problem
     from sottovoce.simulation.result import Result as Result
     from sottovoce.simulation.simulate import simulate as simulate
@@ -62,6 +63,7 @@ _NAMES = {
     "problem.agents": "agents",
     "problem.code": "Objective",
     "problem.constraints": "hard total",
+    "problem.from_cvxpy": "from_cvxpy",
     "problem.problem": "Problem",
     "simulation.result": "Result",
     "simulation.simulate": "simulate",

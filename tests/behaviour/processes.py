@@ -156,6 +156,13 @@ UPGRADE = (
 )
 
 
+class ClosingSocket(ssl.SSLSocket):
+    """CPython leaves the socket of a connection that is reset before its handshake to its end."""
+
+    def __del__(self) -> None:
+        self.close()
+
+
 def speak(kind: str, sock: socket.socket, keys: Path) -> socket.socket:
     """Say over a new connection what kind of flood it is."""
     payload = b"\xc1nonsense"
@@ -163,7 +170,9 @@ def speak(kind: str, sock: socket.socket, keys: Path) -> socket.socket:
     if kind == "no TLS":
         sock.sendall(b"\x00" * 4_096)
     elif kind == "nonsense over TLS":
-        sock = with_keys(keys).wrap_socket(sock, server_hostname="localhost")
+        context = with_keys(keys)
+        context.sslsocket_class = ClosingSocket
+        sock = context.wrap_socket(sock, server_hostname="localhost")
         with contextlib.suppress(OSError):
             sock.sendall(UPGRADE)
             sock.recv(4096)
