@@ -8,7 +8,10 @@ from typing import Any
 
 import sottovoce as sv
 from sottovoce.certificate.certificate import Certificate
+from sottovoce.formula.derive import derivative
+from sottovoce.formula.expression import Expression
 from sottovoce.privacy.noise_plan import NoisePlan
+from sottovoce.problem.problem import CloudView
 
 
 @cache
@@ -25,3 +28,15 @@ def planned(
     asked: dict[str, Any] = {"epsilon": math.log(3), "delta": 0.05, "hide": hide}
     how = sv.paper.plan if method == "paper" else sv.plan
     return how(certified(of) if isinstance(of, str) else of, **(asked | change))
+
+
+def coupled_entries(cloud: CloudView) -> list[tuple[int, int, Expression]]:
+    """Row, column and formula of every entry of dg/dx that other agents move too, named ones'."""
+    owners = [(s, frozenset(g.symbols)) for g in cloud.groups for s in g.symbols]
+    rows = [g for family in cloud.constraints for g in family.named]
+    entries = [
+        (row, column, derivative(g, s), own)
+        for row, g in enumerate(rows)
+        for column, (s, own) in enumerate(owners)
+    ]
+    return [(row, column, slope) for row, column, slope, own in entries if slope.symbols - own]

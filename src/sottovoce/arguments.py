@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Sequence
 from numbers import Real
 from os import PathLike
@@ -15,7 +14,6 @@ from numpy.typing import NDArray
 from sottovoce.errors import InputError, ProblemError
 
 _T = TypeVar("_T")
-_F = TypeVar("_F", bound=Callable[..., object])
 _LARGEST = 2**53  # beyond it not every integer is a float64
 
 
@@ -102,16 +100,3 @@ def agent_index(agent: object, count: int, labels: Callable[[], Sequence[str]]) 
         raise ProblemError(
             f"agent must be a label, or an integer from 0 to {count - 1}, got {agent!r:.60}"
         ) from None
-
-
-def takes_options(kind: type[object]) -> Callable[[_F], _F]:
-    """Show the fields of a dataclass in the signature of a function that takes them by keyword."""
-
-    def shown(function: _F) -> _F:
-        known = inspect.signature(function).parameters
-        own = [p for p in known.values() if p.kind is not inspect.Parameter.VAR_KEYWORD]
-        fields = [p for name, p in inspect.signature(kind).parameters.items() if name not in known]
-        function.__signature__ = inspect.Signature([*own, *fields])  # type: ignore[attr-defined]
-        return function
-
-    return shown

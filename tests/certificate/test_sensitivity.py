@@ -11,12 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import sottovoce as sv
+from plans import coupled_entries
 from sottovoce.certificate.certificate import Certificate
 from sottovoce.certificate.sensitivity import Sensitivity, sensitivity
 from sottovoce.formula.canonical import canonical
 from sottovoce.formula.derive import derivative
 from sottovoce.formula.tape import tape
-from sottovoce.paper.paper_release import gradient_entries
 from sottovoce.privacy.gaussian import mu_of
 from sottovoce.problem.constraints import Constraint
 
@@ -101,7 +101,7 @@ def test_outputs_that_are_not_sums_keep_their_cross_terms() -> None:
     cloud = sv.Problem(
         agents=x, objectives=list(x), constraints=[(x[0] + 10 * x[1]) ** 2 <= 1000]
     ).cloud
-    slopes = tuple(e.formula for e in gradient_entries(cloud) if e.kind == "released")
+    slopes = tuple(formula for *_, formula in coupled_entries(cloud))
     released = Constraint(name="slopes", sums=(), rest=slopes, offset=np.zeros(len(slopes)))
     outputs = [*cloud.constraints, released]
     found = sensitivity(outputs, cloud.groups, convex={}, tolerance=0.01)

@@ -15,6 +15,7 @@ import msgpack  # type: ignore[import-untyped]
 import numpy as np
 import numpy.typing as npt
 
+from plans import coupled_entries
 from sottovoce.formula.tape import tape
 from sottovoce.network.agent import Agent, AgentResult
 from sottovoce.network.agent_group import AgentGroup
@@ -28,7 +29,7 @@ from sottovoce.network.protocol.messages import VERSION, Contribution, Hello, St
 from sottovoce.network.protocol.receipt import Notary
 from sottovoce.network.round_arithmetic import Rounds
 from sottovoce.network.setup import Parties, make_config, setup_of
-from sottovoce.paper.paper_release import RELEASE, gradient_entries
+from sottovoce.paper.paper_release import RELEASE
 from sottovoce.privacy.adjacency import Adjacency, Trajectory
 from sottovoce.privacy.noise_plan import NoisePlan, Output, OutputKind
 from sottovoce.privacy.sampler import Sampler
@@ -66,9 +67,8 @@ def plan_for(
     outputs = [Output(name=name, kind=kind, sigma=sigma, row=row) for row, name in enumerate(names)]
     if method == "paper":
         outputs += [
-            Output(name="entry", kind="gradient", sigma=gradient_sigma, row=e.row, column=e.column)
-            for e in gradient_entries(cloud)
-            if e.kind == "released"
+            Output(name="entry", kind="gradient", sigma=gradient_sigma, row=row, column=column)
+            for row, column, _ in coupled_entries(cloud)
         ]
     return NoisePlan(
         cloud=cloud,

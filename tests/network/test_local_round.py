@@ -12,6 +12,7 @@ import scipy.sparse as sparse
 from welcomes import welcome_to
 
 import sottovoce as sv
+from plans import coupled_entries
 from sottovoce.algorithm.algorithm import Algorithm
 from sottovoce.algorithm.dual_averaging import DualAveraging
 from sottovoce.algorithm.public_sum import public_sums
@@ -21,7 +22,6 @@ from sottovoce.kernels.run_kernel import normals, stream_seed
 from sottovoce.network.agent_group import AgentGroup
 from sottovoce.network.local_round import LocalRound
 from sottovoce.network.protocol.codec import pack, pack_whole
-from sottovoce.paper.paper_release import gradient_entries
 from sottovoce.paper.tikhonov import Tikhonov
 from sottovoce.problem import gallery
 from sottovoce.problem.agents import Array, lower_bounds, upper_bounds
@@ -181,7 +181,7 @@ def test_the_papers_steps_take_from_the_cloud_what_it_sends_and_work_out_the_res
     mu = rng.uniform(0, 2, problem.rows)
     numeric = Numeric(problem)
     jacobian = numeric.jacobian(x).toarray()
-    coupled = [(e.row, e.column) for e in gradient_entries(cloud) if e.kind == "released"]
+    coupled = [(row, column) for row, column, _ in coupled_entries(cloud)]
     every = [(j, c) for j in range(problem.rows) for c in range(problem.size)]
     entries = coupled if which == "coupled" else every
     want = x - 0.01 * (numeric.lagrangian_gradient(x, mu) + algorithm.alpha_bar * x)

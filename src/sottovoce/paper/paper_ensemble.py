@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any, final
 
@@ -18,10 +19,9 @@ from sottovoce.kernels.run_kernel import Task, advance, stream_seed
 from sottovoce.kernels.variant import core
 from sottovoce.problem.agents import Array, lower_bounds, upper_bounds
 from sottovoce.problem.constraints import named_rows
-from sottovoce.problem.problem import Problem
 from sottovoce.simulation.request import SimulationRequest
 from sottovoce.simulation.result import QUANTITIES
-from sottovoce.simulation.runs import named_objective
+from sottovoce.simulation.runs import Layout, named_objective
 
 
 @final
@@ -29,23 +29,25 @@ class EnsembleRuns:
     """All runs, with the paper's release of values and gradients; a ``RunDriver``.
 
     Args:
-        problem: of named agents alone.
-        request: what to run.
+        request: what to run, with named agents alone.
+        layout: what no run changes.
     """
 
-    def __init__(self, problem: Problem, request: SimulationRequest) -> None:
-        s = self._request = request
-        offset = np.concatenate([family.offset for family in problem.constraints])
-        pairs = zip(named_rows(problem.constraints), offset.tolist(), strict=True)
-        rows = [add(h, number(constant)) for h, constant in pairs]
-        states = [symbol for group in problem.groups for symbol in group.symbols]
-        objective = named_objective(problem)
-        n, m = self._n, self._m = len(states), len(rows)
+    def __init__(self, request: SimulationRequest, layout: Layout) -> None:
+        s, problem = request, request.problem
+        self._request = request
+        pairs = zip(named_rows(problem.constraints), layout.offset.tolist(), strict=True)
+        formulas = _Formulas(
+            [symbol for group in problem.groups for symbol in group.symbols],
+            named_objective(problem),
+            [add(h, number(constant)) for h, constant in pairs],
+        )
+        n, m = self._n, self._m = len(formulas.states), len(formulas.rows)
         # Up to half a block of runs one by one is faster than a block with empty lanes.
         self._width = width = 1 if s.runs <= LANES // 2 else LANES
         blocks = -(-s.runs // width)
-        self._arrays, pairs_of_normals = _view(s, states, objective, rows, width)
-        lower, upper = lower_bounds(s.planned.domain), upper_bounds(s.planned.domain)
+        self._arrays, pairs_of_normals = _view(layout, formulas, width)
+        lower, upper = lower_bounds(layout.domain), upper_bounds(layout.domain)
         self._arrays |= {"lower": np.array(lower), "upper": np.array(upper)}
         self._sizes = {
             "width": width, "n": n, "m": m, "released": s.released, "pairs": pairs_of_normals,
@@ -61,7 +63,7 @@ class EnsembleRuns:
         self._seeds = np.array(seeds, dtype=np.uint64).reshape(blocks, width)
         self._trace = np.full((blocks, s.marks.size, len(QUANTITIES), width), np.nan)
         self._transcript = np.zeros((blocks, s.rounds if s.transcript else 0, s.released, width))
-        self._measure = _Measure(states, objective, rows, (lower, upper), s.saddle)
+        self._measure = _measure(formulas, lower, upper, s.saddle)
 
     def tasks(self, done: int, until: int, steps: Array) -> list[Task]:
         """What takes the blocks through rounds ``done + 1 .. until``, one each."""
@@ -95,14 +97,15 @@ class EnsembleRuns:
         failed = self._failed.ravel()[: self._request.runs].astype(np.int64)
         return {"x": x, "price": mu, "last_x": x.copy(), "last_price": mu.copy(), "failed": failed}
 
-    def trace(self, records: int) -> dict[str, Array]:
-        """What was measured at the first ``records`` marks, arrays of shape (runs, records)."""
-        flat = self._by_run(self._trace[:, :records])
-        return {name: flat[:, :, q].copy() for q, name in enumerate(QUANTITIES)}
+    @property
+    def trace(self) -> Array:
+        """What was measured, shape (runs, marks, ``QUANTITIES``)."""
+        return self._by_run(self._trace)
 
-    def released(self, rounds: int) -> Array:
+    @property
+    def transcript(self) -> Array:
         """The released numbers, shape (runs, rounds, rows of g and gradient entries)."""
-        return self._by_run(self._transcript[:, :rounds])
+        return self._by_run(self._transcript)
 
     def _by_run(self, blocks: Array) -> Array:
         moved = np.moveaxis(blocks, -1, 1)
@@ -110,26 +113,31 @@ class EnsembleRuns:
         return moved.reshape(runs, *moved.shape[2:])[: self._request.runs]
 
 
-def _view(
-    request: SimulationRequest,
-    states: list[Expression],
-    objective: Expression,
-    rows: list[Expression],
-    width: int,
-) -> tuple[dict[str, NDArray[Any]], int]:
+@final
+class _Formulas:
+    """The states, the objective and the rows g, with ``df/dx`` and ``dg_j/dx`` by state."""
+
+    def __init__(
+        self, states: list[Expression], objective: Expression, rows: list[Expression]
+    ) -> None:
+        self.states, self.objective, self.rows = states, objective, rows
+        of_objective = gradient(objective, states)
+        self.slope = [of_objective.get(s, ZERO) for s in states]
+        self.row_slopes = [gradient(g, states) for g in rows]
+
+
+def _view(layout: Layout, f: _Formulas, width: int) -> tuple[dict[str, NDArray[Any]], int]:
     """The arrays of ``EnsembleView``, and how many pairs of normals a round takes."""
-    n, m, entries, sigma = len(states), len(rows), request.planned.entries, request.sigma
-    builder = TapeBuilder(n + m, {s: i for i, s in enumerate(states)})
-    own, slopes = gradient(objective, states), [gradient(g, states) for g in rows]
-    outputs = [builder.value(own.get(s, ZERO)) for s in states]
-    outputs += [builder.value(g) for g in rows]
+    m, entries, sigma = len(f.rows), layout.entries, layout.sigma
+    builder = TapeBuilder(len(f.states) + m, {s: i for i, s in enumerate(f.states)})
+    outputs = [builder.value(formula) for formula in (*f.slope, *f.rows)]
     noisy = np.flatnonzero(sigma)
     row_order = np.full(m, -1, dtype=np.int64)
     row_order[noisy] = np.arange(noisy.size)
     place = {entry: i for i, entry in enumerate(entries)}
     starts, table = [0], list[tuple[int, int, int]]()
-    for i, s in enumerate(states):
-        for j, dg in enumerate(slopes):
+    for i, s in enumerate(f.states):
+        for j, dg in enumerate(f.row_slopes):
             if s in dg or (j, i) in place:
                 outputs.append(builder.value(dg.get(s, ZERO)))
                 at = place.get((j, i))
@@ -150,44 +158,33 @@ def _view(
     return arrays, (noisy.size + len(entries) + 1) // 2
 
 
-@final
-class _Measure:
-    """``QUANTITIES`` of x and mu, arrays (marks, n + m, width), from formulas."""
+def _measure(
+    f: _Formulas, lower: Array, upper: Array, saddle: tuple[Array, Array] | None
+) -> Callable[[Array], Array]:
+    """Return what gives ``QUANTITIES`` of x and mu, arrays (marks, n + m, width), from formulas."""
+    n, m = len(f.states), len(f.rows)
+    places = [
+        (i, j) for i, s in enumerate(f.states) for j, dg in enumerate(f.row_slopes) if s in dg
+    ]
+    entries = [f.row_slopes[j][f.states[i]] for i, j in places]
+    values_of = tape([f.objective, *f.rows, *f.slope, *entries], f.states)
+    hat = np.full(n + m, np.nan) if saddle is None else np.concatenate(saddle)
 
-    def __init__(
-        self,
-        states: list[Expression],
-        objective: Expression,
-        rows: list[Expression],
-        bounds: tuple[Array, Array],
-        saddle: tuple[Array, Array] | None,
-    ) -> None:
-        own, slopes = gradient(objective, states), [gradient(g, states) for g in rows]
-        self._entries = [
-            (i, j) for i, s in enumerate(states) for j, dg in enumerate(slopes) if s in dg
-        ]
-        entries = [slopes[j][states[i]] for i, j in self._entries]
-        fs = [own.get(s, ZERO) for s in states]
-        self._tape = tape([objective, *rows, *fs, *entries], states)
-        self._n, self._m = len(states), len(rows)
-        self._lower, self._upper = (bound[:, np.newaxis] for bound in bounds)
-        unknown = np.full(self._n + self._m, np.nan)
-        self._hat = unknown if saddle is None else np.concatenate(saddle)
-
-    def __call__(self, raw: Array) -> Array:
-        n, m = self._n, self._m
+    def quantities(raw: Array) -> Array:
         x, mu = raw[:, :n], raw[:, n:]
         columns = [x[:, i] for i in range(n)]
-        objective, *values = self._tape.arrays(columns, (raw.shape[0], raw.shape[2]))
+        objective, *values = values_of.arrays(columns, (raw.shape[0], raw.shape[2]))
         g = np.stack(values[:m], axis=1) if m else np.zeros_like(mu)
         slope = np.stack(values[m : m + n], axis=1)
         with np.errstate(all="ignore"):
-            for (i, j), value in zip(self._entries, values[m + n :], strict=True):
+            for (i, j), value in zip(places, values[m + n :], strict=True):
                 slope[:, i] += mu[:, j] * value
-            residual = np.sum((x - np.clip(x - slope, self._lower, self._upper)) ** 2, axis=1)
+            inside = np.clip(x - slope, lower[:, np.newaxis], upper[:, np.newaxis])
+            residual = np.sum((x - inside) ** 2, axis=1)
             residual += np.sum((mu - np.maximum(mu + g, 0.0)) ** 2, axis=1)
-            off = (raw - self._hat[:, None]) ** 2
+            off = (raw - hat[:, np.newaxis]) ** 2
             errors = [np.sqrt(part.sum(axis=1)) for part in (off[:, :n], off[:, n:])]
             worst = np.fmax.reduce(g, axis=1, initial=0.0)
-            quantities = (*errors, worst, np.sqrt(residual), objective, *errors)
-        return np.stack(quantities, axis=1)
+        return np.stack((*errors, worst, np.sqrt(residual), objective, *errors), axis=1)
+
+    return quantities

@@ -13,13 +13,13 @@ from sottovoce.arguments import entries as listed
 from sottovoce.arguments import instance, real
 from sottovoce.certificate.certificate import TOLERANCE, Certificate
 from sottovoce.certificate.sensitivity import Sensitivity, sensitivity
-from sottovoce.certificate.supremum import Supremum, known_supremum
+from sottovoce.certificate.supremum import known_supremum
 from sottovoce.errors import CertificateError, InputError, PrivacyError
 from sottovoce.formula.derive import derivative, exact
 from sottovoce.formula.enclosure import UNDERFLOW, UNIT, UP, evaluate, evaluation_error
-from sottovoce.formula.expression import exactly
+from sottovoce.formula.expression import Expression, exactly
 from sottovoce.formula.intervals import Interval
-from sottovoce.paper.paper_release import RELEASE, GradientEntry
+from sottovoce.paper.paper_release import RELEASE
 from sottovoce.privacy.adjacency import Adjacency, Everything
 from sottovoce.privacy.allocation import rounding_spent, spent
 from sottovoce.privacy.gaussian import kappa
@@ -51,47 +51,40 @@ class Constants:
             real("k_prime", k, "finite and not negative", lambda k: 0 <= k < math.inf)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class CertifiedConstants:
-    """What Theorems 2 and 3 multiply by ``kappa(delta, epsilon) B`` to get a sigma.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GradientEntry:
+    """One released entry ``d g_row / d x_column``, where x_column is a state of ``agent``."""
 
-    Attributes:
-        k_g: ``K_g = sup |dg/dx|_2``, the spectral norm.
-        k_prime: ``K_g'^i = sup |d2g/dx_i2|_2`` for each agent i. The theorem takes it for the
-            Lipschitz constant of dg/dx_i, which it is only if no constraint couples agents.
-        column: ``sup |dg/dx_i|_2`` for each agent i: what one agent alone can move g by, which is
-            all that adjacency lets happen.
-    """
-
-    k_g: Supremum
-    k_prime: tuple[Supremum, ...]
-    column: tuple[Supremum, ...]
-
-    @property
-    def column_sensitivity(self) -> float:
-        """The largest column, ``max_i sup |dg/dx_i|_2``."""
-        return max(bound.upper for bound in self.column)
-
-    def upper(self) -> Constants:
-        """The upper bounds, as a plan takes them."""
-        return Constants(k_g=self.k_g.upper, k_prime=tuple(bound.upper for bound in self.k_prime))
+    row: int
+    column: int
+    agent: int
+    formula: Expression
 
 
 @exactly()
-def certified_constants(cloud: CloudView) -> CertifiedConstants | None:
-    """Certify ``K_g``, ``K_g'^i`` and the column sensitivities over the original X.
+def certified_constants(cloud: CloudView) -> tuple[Constants, float]:
+    """Certify what Theorems 2 and 3 multiply by ``kappa(delta, epsilon) B``, over the original X.
 
-    None if there is a fleet, which the paper does not know, or if they have no finite bound.
+    ``K_g = sup |dg/dx|_2`` and ``K_g'^i = sup |d2g/dx_i2|_2`` for each agent i. The theorem takes
+    the latter for the Lipschitz constant of dg/dx_i, which it is only if no constraint couples
+    agents. Beside them ``max_i sup |dg/dx_i|_2``, what one agent alone can move g by, which is all
+    that adjacency lets happen.
+
+    Raises:
+        PrivacyError: they have no finite bound, or there is a fleet, which the paper does not know.
     """
+    refusal = PrivacyError(
+        "the paper's plan needs K_g and K_g'^i over the original X, got no finite ones: "
+        "tighten the boxes or use sv.plan"
+    )
     if any(family.sums for family in cloud.constraints):
-        return None
+        raise refusal
     g = [exact(row) for family in cloud.constraints for row in family.named]
     box = {
         s: (float(low), float(high))
         for group in cloud.groups
         for s, low, high in zip(group.symbols, group.lower[0], group.upper[0], strict=True)
     }
-
     blocks = [[[derivative(row, s) for s in group.symbols] for row in g] for group in cloud.groups]
     curvatures = [
         [[derivative(d, s) for s in group.symbols] for row in block for d in row]
@@ -100,14 +93,13 @@ def certified_constants(cloud: CloudView) -> CertifiedConstants | None:
     whole = [[derivative(row, s) for s in box] for row in g]
     try:
         k_g, *rest = [
-            known_supremum(matrix, box, tolerance=TOLERANCE)
+            known_supremum(matrix, box, tolerance=TOLERANCE).upper
             for matrix in (whole, *curvatures, *blocks)
         ]
     except CertificateError:
-        return None
-    return CertifiedConstants(
-        k_g=k_g, k_prime=tuple(rest[: cloud.agents]), column=tuple(rest[cloud.agents :])
-    )
+        raise refusal from None
+    k_prime, columns = rest[: cloud.agents], rest[cloud.agents :]
+    return Constants(k_g=k_g, k_prime=tuple(k_prime)), max(columns)
 
 
 def paper_plan(
@@ -205,7 +197,7 @@ def paper_noise(
     cloud: CloudView, asked: AskedPrivacy, reach: Array, constants: Constants | None
 ) -> tuple[Sensitivity, tuple[GradientEntry, ...], Array]:
     """Return S over the original X, the entries released and one sigma per output."""
-    held = constants or _certified(cloud)
+    held = constants or certified_constants(cloud)[0]
     if len(held.k_prime) != cloud.agents:
         raise InputError(
             f"constants must have one K_g'^i per agent ({cloud.agents}), got {len(held.k_prime)}"
@@ -226,16 +218,6 @@ def paper_noise(
     return (replace(S, affine=()) if entries else S), entries, sigma
 
 
-def _certified(cloud: CloudView) -> Constants:
-    certified = certified_constants(cloud)
-    if certified is None:
-        raise PrivacyError(
-            "the paper's plan needs K_g and K_g'^i over the original X, got no finite ones: "
-            "tighten the boxes or use sv.plan"
-        )
-    return certified.upper()
-
-
 def _entries(cloud: CloudView, k_prime: Sequence[float]) -> Iterator[GradientEntry]:
     g = [row for family in cloud.constraints for row in family.named]
     column = 0
@@ -244,9 +226,7 @@ def _entries(cloud: CloudView, k_prime: Sequence[float]) -> Iterator[GradientEnt
             slopes = [derivative(row, symbol) for row in g]
             if k_prime[agent] > 0:
                 for row, formula in enumerate(slopes):
-                    yield GradientEntry(
-                        row=row, column=column, agent=agent, kind="released", formula=formula
-                    )
+                    yield GradientEntry(row=row, column=column, agent=agent, formula=formula)
             elif any(slope.symbols for slope in slopes):
                 raise PrivacyError(
                     f"K_g'^{agent + 1} must be positive, because states move dg/d{symbol}, got 0: "
@@ -306,13 +286,8 @@ def each_mechanism_keeps(
     forgets what other agents do to it. Each mechanism is therefore held to its true sensitivity,
     cross terms and rounding included.
 
-    Args:
-        cloud: the public problem.
-        entries: the released gradient entries.
-        sigma: one per output.
-        spends: what noise lets through, mu_l per agent, an infinite sigma for what is left out.
-        target: the largest mu_l that keeps what was asked for.
-        allow_undernoised: answer False instead of refusing.
+    ``spends`` tells what noise lets through, mu_l per agent, with an infinite sigma for what is
+    left out; ``target`` is the largest mu_l that keeps what was asked for.
     """
     owner = np.array([-1] * cloud.rows + [entry.agent for entry in entries])
     for mechanism in np.unique(owner):

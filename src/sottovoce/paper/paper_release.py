@@ -1,21 +1,14 @@
-"""What the paper releases, and how plans, simulations and the network reach it by its name.
-
-Of dg/dx some entries are public, some an agent knows by itself, and only the rest is released.
-"""
+"""The paper's release, as plans, simulations and the network reach it by its name; its limit."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Literal, final
+from typing import TYPE_CHECKING, ClassVar, final
 
 import numpy as np
 
-from sottovoce.formula.derive import gradient
-from sottovoce.formula.expression import Expression
 from sottovoce.privacy.releases import StateRelease
 from sottovoce.problem.agents import Array
-from sottovoce.problem.constraints import named_rows
 from sottovoce.problem.problem import CloudView, Problem
 
 if TYPE_CHECKING:
@@ -27,54 +20,10 @@ if TYPE_CHECKING:
     from sottovoce.paper.tikhonov import Tikhonov
     from sottovoce.privacy.noise_plan import NoisePlan
     from sottovoce.simulation.request import SimulationRequest
+    from sottovoce.simulation.runs import Layout
 
 _FLAT = 1e-9  # an eigenvalue this far below the largest is a direction without curvature
 _HELD = 1e-6  # a force above this share of the objective's steepest slope holds its row or bound
-
-EntryKind = Literal["public", "own", "released"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GradientEntry:
-    """One entry ``d g_row / d x_column`` that is not zero everywhere.
-
-    Attributes:
-        row: the constraint, from 0.
-        column: the component of the state vector of all agents, from 0.
-        agent: the agent it belongs to, from 0.
-        kind: "public", a constant that everybody knows; "own", a public formula in the agent's own
-            state, evaluated locally; "released", moved by other agents, so that the cloud must
-            send it with noise.
-        formula: the derivative.
-    """
-
-    row: int
-    column: int
-    agent: int
-    kind: EntryKind
-    formula: Expression
-
-
-def gradient_entries(cloud: CloudView) -> tuple[GradientEntry, ...]:
-    """Classify the entries of ``dg/dx`` of named agents, row by row; the paper knows no fleets."""
-    owner: dict[Expression, tuple[int, int, frozenset[Expression]]] = {}
-    column = agent = 0
-    for group in cloud.groups:
-        states = frozenset(group.symbols)
-        if group.count == 1:
-            owner |= {s: (column + c, agent, states) for c, s in enumerate(group.symbols)}
-        column += group.count * group.dim
-        agent += group.count
-    entries = []
-    for row, g in enumerate(named_rows(cloud.constraints)):
-        for s, formula in gradient(g, list(owner)).items():
-            column, agent, states = owner[s]
-            kind: EntryKind = "own" if formula.symbols else "public"
-            kind = kind if formula.symbols <= states else "released"
-            entries.append(
-                GradientEntry(row=row, column=column, agent=agent, kind=kind, formula=formula)
-            )
-    return tuple(sorted(entries, key=lambda e: (e.row, e.column)))
 
 
 @final
@@ -107,11 +56,11 @@ class PaperRelease(StateRelease):
         """Return the least standard deviations of x and of mu, and the flat components of x."""
         return _limit(problem, plan, rounds, optimum)
 
-    def engine(self, problem: Problem, request: SimulationRequest) -> EnsembleRuns:
+    def engine(self, request: SimulationRequest, layout: Layout) -> EnsembleRuns:
         """Return runs of named agents, side by side in the lanes of vector registers."""
         from sottovoce.paper.paper_ensemble import EnsembleRuns
 
-        return EnsembleRuns(problem, request)
+        return EnsembleRuns(request, layout)
 
     def contribution(
         self,

@@ -20,11 +20,11 @@ from sottovoce.network.agent_group import LocalGroup
 from sottovoce.network.failures import DivergedError
 from sottovoce.network.protocol.actions import Part
 from sottovoce.network.protocol.codec import unpack
-from sottovoce.paper.paper_release import gradient_entries
 from sottovoce.paper.tikhonov import Tikhonov, multiplier_step, state_step
 from sottovoce.privacy.noise_plan import NoisePlan
 from sottovoce.privacy.sampler import Released, Sampler
 from sottovoce.problem.agents import Array, Group, lower_bounds
+from sottovoce.problem.constraints import named_rows
 from sottovoce.problem.local import require_no_rows
 from sottovoce.problem.problem import CloudView
 
@@ -91,19 +91,16 @@ def _derivatives(
     cloud: CloudView, group: Group, sent: Mapping[tuple[int, int], int]
 ) -> dict[tuple[int, int], Expression]:
     """The derivatives of the constraints by a named agent's state, by row and component."""
-    index = [g.name for g in cloud.groups].index(group.name)
-    first = sum(g.count * g.dim for g in cloud.groups[:index])
-    known = {}
-    for entry in gradient_entries(cloud):
-        place = (entry.row, entry.column - first)
-        if not 0 <= place[1] < group.dim:
-            continue
-        if entry.kind == "released" and place not in sent:
-            raise InputError(
-                f"constraint {entry.row + 1} couples {group.name} with other agents, but the cloud "
-                "does not send its gradient: the run was planned for another problem"
-            )
-        known[place] = entry.formula
+    known, components = {}, {s: c for c, s in enumerate(group.symbols)}
+    for row, g in enumerate(named_rows(cloud.constraints)):
+        for symbol, formula in gradient(g, group.symbols).items():
+            place = (row, components[symbol])
+            if place not in sent and formula.symbols - components.keys():
+                raise InputError(
+                    f"constraint {row + 1} couples {group.name} with other agents, but the cloud "
+                    "does not send its gradient: the run was planned for another problem"
+                )
+            known[place] = formula
     return known
 
 
@@ -115,12 +112,13 @@ class PaperOutputs:
         cloud = plan.cloud
         self._size = cloud.size
         self._offset = np.concatenate([c.offset for c in cloud.constraints])
-        # The paper lists also entries that are zero everywhere.
-        known = {(e.row, e.column): e.formula for e in gradient_entries(cloud)}
-        pairs = [(o.row, o.column) for o in plan.outputs if o.column is not None]
         rows = [row for family in cloud.constraints for row in family.named]
         symbols = [s for group in cloud.groups for s in group.symbols]
-        self._formulas = tape([*rows, *(known.get(pair, ZERO) for pair in pairs)], symbols)
+        slopes = [gradient(row, symbols) for row in rows]
+        # The paper lists also entries that are zero everywhere.
+        entries = [slopes[o.row].get(symbols[o.column], ZERO)
+                   for o in plan.outputs if o.column is not None]  # fmt: skip
+        self._formulas = tape([*rows, *entries], symbols)
         values = [o for o in plan.outputs if o.kind == "value"]
         self._noisy = np.array([o.row for o in values if o.sigma > 0], dtype=np.int64)
         self._public, _ = self(lower_bounds(plan.domain))

@@ -6,18 +6,13 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from sottovoce.certificate.certificate import Certificate, certify
 from sottovoce.certificate.optimum import ReferenceOptimum, reference_optimum
-from sottovoce.paper.paper_plan import (
-    CertifiedConstants,
-    Constants,
-    certified_constants,
-    paper_plan,
-)
+from sottovoce.paper.paper_plan import Constants, certified_constants, paper_plan
 from sottovoce.paper.tikhonov import Tikhonov
 from sottovoce.privacy.adjacency import Trajectory
 from sottovoce.privacy.gaussian import exact_sigma, kappa
@@ -28,9 +23,8 @@ from sottovoce.problem.gallery import paper as paper_problem
 from sottovoce.progress import Progress
 from sottovoce.simulation.result import Result
 from sottovoce.simulation.simulate import simulate
-
-if TYPE_CHECKING:
-    from rich.table import Table
+from sottovoce.simulation.summary import draw
+from sottovoce.tables import PlainTable
 
 EPSILON, DELTA, RADIUS = math.log(3.0), 0.05, 1.0
 STEPS = (200_000, 500_000)
@@ -102,7 +96,7 @@ class Reproduction:
             "ensemble": {"runs": self.result.runs, "seed": self.result.seed, **errors},
         }
 
-    def tables(self) -> tuple[Table, Table, str]:
+    def tables(self) -> tuple[PlainTable, PlainTable, str]:
         """All comparisons as tables for people, and what they say of the paper."""
         words = (
             f"Exact Gaussian sigma per unit of sensitivity: {self.exact_sigma:.10f} "
@@ -115,8 +109,37 @@ class Reproduction:
         return _compared(self.recomputed), _error_table(self.ensemble), words
 
     def plot(self, path: Path) -> None:
-        """Draw the paper's figure into a file."""
-        _draw(self.result, path)
+        """Draw both error norms against k, one run and the ensemble's band."""
+        import matplotlib as mpl
+        from matplotlib.figure import Figure
+
+        trace, published = self.result.trace, PUBLISHED["errors"]
+        with mpl.rc_context({"font.size": 11}):
+            figure = Figure(figsize=(9.0, 5.2), layout="constrained")
+            axes = figure.subplots()
+            for values, colour, name, symbol in (
+                (trace.error_x, "tab:blue", "x", "x"),
+                (trace.error_price, "tab:red", "mu", r"\mu"),
+            ):
+                low, middle, high = np.quantile(values, QUANTILES, axis=0)
+                label = rf"$\|{symbol}(k) - \hat{{{symbol}}}\|$"
+                axes.fill_between(trace.k, low, high, color=colour, alpha=0.18, linewidth=0,
+                                  label=f"{label}, 5% to 95% of {len(values)} runs")  # fmt: skip
+                axes.plot(trace.k, middle, color=colour, linewidth=1.0, linestyle="--")
+                axes.plot(
+                    trace.k, values[0], color=colour, linewidth=1.2, label=f"{label}, one run"
+                )
+                axes.plot(list(published), [printed[name] for printed in published.values()],
+                          marker="*", markersize=13, color=colour, markeredgecolor="black",
+                          linestyle="none", label=f"published, {name}")  # fmt: skip
+            axes.set(
+                xscale="log", yscale="log", xlim=(1, 1.2 * trace.k[-1]), xlabel="round k",
+                ylabel="distance to the true saddle point",
+                title="Algorithm 1 with the published noise",
+            )  # fmt: skip
+            axes.grid(which="both", alpha=0.25)
+            axes.legend(fontsize=9, loc="lower left")
+            draw(figure, path)
 
 
 def reproduce(
@@ -146,12 +169,11 @@ def reproduce(
         for step in STEPS
     }
     ensemble = {step: _errors(result, saddle) for step, result in results.items()}
-    constants = certified_constants(problem.cloud)
-    assert constants is not None  # noqa: S101 - the paper's agents are stated one by one
+    constants, column = certified_constants(problem.cloud)
     return Reproduction(
         recomputed=_recomputed(constants, saddle, ensemble),
         exact_sigma=exact_sigma(EPSILON, DELTA),
-        column_sensitivity_g=constants.column_sensitivity,
+        column_sensitivity_g=column,
         limit_x=least.x,
         limit_mu=least.price,
         ensemble=ensemble,
@@ -162,7 +184,7 @@ def reproduce(
 def published_noise(certificate: Certificate) -> NoisePlan:
     """Return Algorithm 1's noise with the published variances, as Table II and w_g print them."""
     constants = Constants(k_g=PUBLISHED["k_g"], k_prime=PUBLISHED["k_prime"])
-    made = paper_plan(
+    certified = paper_plan(
         certificate,
         epsilon=EPSILON,
         delta=DELTA,
@@ -173,9 +195,9 @@ def published_noise(certificate: Certificate) -> NoisePlan:
     values = math.sqrt(PUBLISHED["sigma_g_sq"])
     # The published kappa is rounded up, so these sigmas are no smaller than the plan's own and
     # its promise stands.
-    sigmas = (values if o.column is None else float(gradients[o.column]) for o in made.outputs)
-    outputs = (replace(o, sigma=s) for o, s in zip(made.outputs, sigmas, strict=True))
-    return replace(made, outputs=tuple(outputs))
+    sigmas = (values if o.column is None else float(gradients[o.column]) for o in certified.outputs)
+    outputs = (replace(o, sigma=s) for o, s in zip(certified.outputs, sigmas, strict=True))
+    return replace(certified, outputs=tuple(outputs))
 
 
 def _errors(result: Result, saddle: ReferenceOptimum) -> dict[str, Array]:
@@ -189,18 +211,17 @@ def _errors(result: Result, saddle: ReferenceOptimum) -> dict[str, Array]:
 
 
 def _recomputed(
-    constants: CertifiedConstants,
+    constants: Constants,
     saddle: ReferenceOptimum,
     ensemble: Mapping[int, Mapping[str, Array]],
 ) -> dict[str, Any]:
     factor = kappa(EPSILON, DELTA)
-    k_prime = [bound.upper for bound in constants.k_prime]
     return {
         "kappa": factor,
-        "k_g": constants.k_g.upper,
-        "k_prime": k_prime,
-        "sigma_sq": [(factor * k * RADIUS) ** 2 for k in k_prime],
-        "sigma_g_sq": (factor * constants.k_g.upper * RADIUS) ** 2,
+        "k_g": constants.k_g,
+        "k_prime": list(constants.k_prime),
+        "sigma_sq": [(factor * k * RADIUS) ** 2 for k in constants.k_prime],
+        "sigma_g_sq": (factor * constants.k_g * RADIUS) ** 2,
         "x_hat": saddle.x,
         "mu_hat": saddle.mu,
         "errors": {
@@ -210,29 +231,23 @@ def _recomputed(
     }
 
 
-def _compared(recomputed: Mapping[str, Any]) -> Table:
+def _compared(recomputed: Mapping[str, Any]) -> PlainTable:
     """Every published figure but the errors, beside the recomputed one."""
-    from rich.table import Table
-
-    table = Table(title="The paper, number by number", title_justify="left")
-    table.add_column("figure")
-    table.add_column("published", justify="right")
-    table.add_column("recomputed", justify="right")
-    table.add_column("verdict", overflow="fold")
+    rows = []
     for name, key, digits, cause in _FIGURES:
         several = not isinstance(PUBLISHED[key], float)
         pairs = zip(np.ravel(PUBLISHED[key]), np.ravel(recomputed[key]), strict=True)
         for i, (before, after) in enumerate(pairs):
             # An early stop shows most where the objective is flat.
             flat = ", and flat here" if key == "x_hat" and abs(after - before) > 0.01 else ""
+            figure = f"{name}{i + 1}" if several else name
             verdict = _verdict(before, after, digits, cause + flat)
-            table.add_row(
-                f"{name}{i + 1}" if several else name,
-                f"{before:.{digits}f}",
-                f"{after:.{digits + 3}f}",
-                f"[{'green' if verdict == 'agrees' else 'yellow'}]{verdict}[/]",
-            )
-    return table
+            rows.append((figure, f"{before:.{digits}f}", f"{after:.{digits + 3}f}", verdict))
+    return PlainTable(
+        title="The paper, number by number",
+        columns=("figure", "published", "recomputed", "verdict"),
+        rows=tuple(rows),
+    )
 
 
 def _verdict(published: float, recomputed: float, digits: int, cause: str) -> str:
@@ -245,67 +260,19 @@ def _verdict(published: float, recomputed: float, digits: int, cause: str) -> st
     return f"differs by {difference / published:+.2%}: {cause}"
 
 
-def _error_table(ensemble: Mapping[int, Mapping[str, Array]]) -> Table:
+def _error_table(ensemble: Mapping[int, Mapping[str, Array]]) -> PlainTable:
     """The errors of the simulation beside the published ones."""
-    from rich.table import Table
-
-    runs = len(next(iter(next(iter(ensemble.values())).values())))
-    table = Table(
-        title=f"Errors of Algorithm 1 with the published noise, {runs} seeds", title_justify="left"
-    )
-    table.add_column("step", justify="right")
-    table.add_column("distance to")
-    table.add_column("published", justify="right")
-    for q in QUANTILES:
-        table.add_column(f"{q:.0%}", justify="right")
-    table.add_column("as near", justify="right")
+    rows = []
     for step, errors in ensemble.items():
         for name, values in errors.items():
             which, _, against = name.partition("_")
             printed = PUBLISHED["errors"][step][which]
-            reached = int(np.sum(values <= printed))
-            table.add_row(
-                f"{step:,}",
-                f"{which}, published" if against else f"{which}, true",
-                f"{printed:.4f}",
-                *(f"{np.quantile(values, q):.4f}" for q in QUANTILES),
-                f"[{'green' if reached else 'yellow'}]{reached} of {runs}[/]",
-            )
-    return table
-
-
-def _draw(result: Result, path: Path) -> None:
-    """Draw both error norms against k, one run and the ensemble's band."""
-    import matplotlib as mpl
-    from matplotlib.figure import Figure
-
-    published = PUBLISHED["errors"]
-    with mpl.rc_context({"font.size": 11}):
-        figure = Figure(figsize=(9.0, 5.2), layout="constrained")
-        axes = figure.subplots()
-        k = result.trace.k
-        for values, colour, name in (
-            (result.trace.error_x, "tab:blue", "x"),
-            (result.trace.error_price, "tab:red", r"\mu"),
-        ):
-            low, middle, high = np.quantile(values, (0.05, 0.5, 0.95), axis=0)
-            label = rf"$\|{name}(k) - \hat{{{name}}}\|$"
-            axes.fill_between(k, low, high, color=colour, alpha=0.18, linewidth=0,
-                              label=f"{label}, 5% to 95% of {result.runs} runs")  # fmt: skip
-            axes.plot(k, middle, color=colour, linewidth=1.0, linestyle="--")
-            axes.plot(k, values[0], color=colour, linewidth=1.2, label=f"{label}, one run")
-        for name, colour in (("x", "tab:blue"), ("mu", "tab:red")):
-            axes.plot(list(published), [printed[name] for printed in published.values()],
-                      marker="*", markersize=13, color=colour, markeredgecolor="black",
-                      linestyle="none", label=f"published, {name}")  # fmt: skip
-        axes.set(
-            xscale="log",
-            yscale="log",
-            xlim=(1, 1.2 * k[-1]),
-            xlabel="round k",
-            ylabel="distance to the true saddle point",
-            title="Algorithm 1 with the published noise",
-        )
-        axes.grid(which="both", alpha=0.25)
-        axes.legend(fontsize=9, loc="lower left")
-        figure.savefig(path, dpi=150)
+            quantiles = (f"{np.quantile(values, q):.4f}" for q in QUANTILES)
+            near = f"{np.sum(values <= printed)} of {len(values)}"
+            distance = f"{step:,} steps: {which}, {against or 'true'}"
+            rows.append((distance, f"{printed:.4f}", *quantiles, near))
+    return PlainTable(
+        title=f"Errors of Algorithm 1 with the published noise, {len(values)} seeds",
+        columns=("distance to", "published", *(f"{q:.0%}" for q in QUANTILES), "as near"),
+        rows=tuple(rows),
+    )

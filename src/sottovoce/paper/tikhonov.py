@@ -17,27 +17,14 @@ from sottovoce.problem.agents import Array
 def state_step(x: Any, slope: Any, gamma: Any, alpha: Any, lower: Any, upper: Any) -> Any:
     """Return ``x_i(k+1) = P_Xi[x_i - gamma(k) (df_i/dx_i + Y_i' mu + alpha(k) x_i)]``.
 
-    Args:
-        x: x_i(k).
-        slope: ``df_i/dx_i (x_i(k)) + Y_i(k)' mu(k)``, with Y_i as the agent received or worked it
-            out.
-        gamma: the step gamma(k).
-        alpha: the regularisation alpha(k).
-        lower: lower bounds of X_i.
-        upper: upper bounds of X_i.
+    ``slope`` is ``df_i/dx_i (x_i(k)) + Y_i(k)' mu(k)``, with Y_i as the agent received or worked it
+    out.
     """
     return np.minimum(np.maximum(x - gamma * (slope + alpha * x), lower), upper)
 
 
 def multiplier_step(mu: Any, y_g: Any, gamma: Any, alpha: Any) -> Any:
-    """Return ``mu(k+1) = [mu(k) + gamma(k) (y_g(k) - alpha(k) mu(k))]_+``.
-
-    Args:
-        mu: mu(k).
-        y_g: ``g(x(k)) + w_g(k)``, the released values of the constraints.
-        gamma: the step gamma(k).
-        alpha: the regularisation alpha(k).
-    """
+    """Return ``mu(k+1) = [mu(k) + gamma(k) (y_g(k) - alpha(k) mu(k))]_+``, with noisy y_g of g."""
     return np.maximum(mu + gamma * (y_g - alpha * mu), 0.0)
 
 

@@ -59,7 +59,7 @@ class StateRelease(ABC):
         """Return the least standard deviations of x and of prices, and the flat components of x."""
 
     @abstractmethod
-    def engine(self, problem: Problem, request: Any) -> Any:
+    def engine(self, request: Any, layout: Any) -> Any:
         """Return what runs a simulation of named agents: a ``simulation.simulate.RunDriver``."""
 
     @abstractmethod

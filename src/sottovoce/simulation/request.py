@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, final
+from typing import TypeAlias, final
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -13,46 +12,19 @@ from numpy.typing import ArrayLike, NDArray
 
 from sottovoce.algorithm.algorithm import Algorithm, GradientSteps, require_release
 from sottovoce.algorithm.dual_averaging import steering
-from sottovoce.algorithm.public_sum import PublicSum, public_sums
 from sottovoce.arguments import array, entries
 from sottovoce.errors import InputError
-from sottovoce.formula.canonical import add
-from sottovoce.formula.expression import Expression, number
 from sottovoce.privacy.feasibility import answer_shares
-from sottovoce.problem.agents import Array, Group
-from sottovoce.problem.feasible import own_domain
-from sottovoce.problem.fingerprint import fingerprint
+from sottovoce.privacy.noise_plan import NoisePlan
+from sottovoce.problem.agents import Array
 from sottovoce.problem.local import require_no_rows
 from sottovoce.problem.problem import Problem
 from sottovoce.simulation.result import SADDLE_STATES
 
-if TYPE_CHECKING:
-    from sottovoce.privacy.noise_plan import NoisePlan
-
-_FINEST = 2.0**-60
+Saddle: TypeAlias = tuple[Array, Array]
 _RECORDS = 1000
 _TRANSCRIPT_LIMIT = 100_000_000
 _COMPARED = 100_000  # rounds of an algorithm whose weights are looked at
-
-
-@final
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Planned:
-    """What is the same in all simulations of a problem with one plan, or with none.
-
-    Attributes:
-        domain: the groups with the bounds that their agents keep to.
-        sigma: the standard deviation of noisy sums, or rows of g, by number.
-        entries: those of the released gradient entries by (row, column).
-        grid: the public grid of each sum; None if nothing is rounded to one.
-        public: what is public of the sums: units, noise and what of C is aimed at.
-    """
-
-    domain: tuple[Group, ...]
-    sigma: Mapping[int, float]
-    entries: Mapping[tuple[int, int], float]
-    grid: Array | None
-    public: PublicSum
 
 
 @final
@@ -61,24 +33,15 @@ class SimulationRequest:
     """A checked request with all that it is about, ready to be sent anywhere.
 
     Attributes:
-        problem: what to solve.
-        plan: its noise; None for none.
-        planned: what the plan makes of the problem.
-        algorithm: whose rounds to take.
-        rounds: how many.
-        runs: how many runs.
-        seed: run r depends on (seed, r) alone.
-        first: the number of the first run, from 0.
+        first: the number of the first run, from 0; run r depends on (seed, r) alone.
         start: x at the start, per group (count, d), before projection onto the domain.
         price0: prices, or multipliers, at the start.
         saddle: x_hat and the prices there, if known.
         marks: after how many rounds to measure, in order.
-        transcript: whether to keep every released number.
     """
 
     problem: Problem
     plan: NoisePlan | None
-    planned: Planned
     algorithm: Algorithm
     rounds: int
     runs: int
@@ -86,7 +49,7 @@ class SimulationRequest:
     first: int = 0
     start: tuple[Array, ...]
     price0: Array
-    saddle: tuple[Array, Array] | None
+    saddle: Saddle | None
     marks: NDArray[np.int64]
     transcript: bool
 
@@ -106,36 +69,7 @@ class SimulationRequest:
     @property
     def released(self) -> int:
         """How many numbers a round releases."""
-        return int(self.price0.size) + len(self.planned.entries)
-
-    @property
-    def gridded(self) -> bool:
-        """Whether contributions are rounded to the public grid, as agents send them."""
-        return self.plan is not None and not self.gradient
-
-    @property
-    def grid(self) -> Array | None:
-        """The public grid of each sum; None if contributions are not rounded."""
-        return self.planned.grid if self.gridded else None
-
-    @property
-    def sigma(self) -> Array:
-        """The standard deviation of every sum, or row of g; 0 for none."""
-        sigma = np.zeros(self.price0.size)
-        sigma[list(self.planned.sigma)] = list(self.planned.sigma.values())
-        return sigma
-
-    @property
-    def stated(self) -> tuple[Expression, ...]:
-        """Constraints over named agents whose sums do not show how much they are violated."""
-        problem = self.problem
-        if self.gradient:
-            return ()
-        return tuple(
-            add(family.rest[0], number(float(family.offset[0])))
-            for family, origin in zip(problem.constraints, problem.cloud.sums.origins, strict=True)
-            if not (family.sums or origin.as_stated)
-        )
+        return int(self.price0.size) if self.plan is None else len(self.plan.outputs)
 
     def steps(self, k: NDArray[np.int64]) -> Array:
         """The numbers of rounds k, a row each: the answer's weight and the gain of steering.
@@ -144,7 +78,7 @@ class SimulationRequest:
         """
         if isinstance(self.algorithm, GradientSteps):
             return self.algorithm.schedule(k)
-        share = self.algorithm.share(k, self.rounds, noisy=self.gridded)
+        share = self.algorithm.share(k, self.rounds, noisy=self.plan is not None)
         steered = self.plan is not None and self.plan.feasible is not None
         steer = steering(k, self.rounds) if steered else np.zeros(share.shape)
         return np.stack([share, steer], axis=1)
@@ -153,22 +87,6 @@ class SimulationRequest:
         """Which marks belong to rounds ``done + 1 .. until``; the start belongs to the first."""
         first, last = np.searchsorted(self.marks, [done, until], side="right")
         return (0 if done == 0 else int(first)), int(last)
-
-    def identity(self) -> str:
-        """A hash of everything that results depend on."""
-        planned, public = self.planned, self.planned.public
-        return fingerprint(
-            self.problem.fingerprint,
-            repr(self.algorithm),
-            (self.rounds, self.runs, self.first, self.seed, self.transcript),
-            (np.array(list(planned.entries), dtype=np.int64), list(planned.entries.values())),
-            (self.start, self.price0, planned.domain, self.sigma, self.saddle, self.marks),
-            (public.lower, public.upper, public.unit, public.noisy),
-        )
-
-
-_known: WeakKeyDictionary[Problem, WeakKeyDictionary[NoisePlan | Problem, Planned]]
-_known = WeakKeyDictionary()
 
 
 def planned_rounds(plan: NoisePlan | None) -> int:
@@ -226,50 +144,38 @@ def _require_answer(plan: NoisePlan, algorithm: Algorithm, rounds: int) -> None:
         )
 
 
-def planned(problem: Problem, plan: NoisePlan | None) -> Planned:
-    """Return what a plan makes of a problem, computed for the first of its simulations."""
-    known = _known.setdefault(problem, WeakKeyDictionary())
-    key = problem if plan is None else plan
-    if key not in known:
-        domain = problem.groups if plan is None else plan.domain
-        outputs = [] if plan is None else list(zip(plan.outputs, plan.released_sigma, strict=True))
-        target = None if plan is None or plan.feasible is None else plan.feasible.target
-        sigma = None if plan is None else plan.released_sigma
-        known[key] = Planned(
-            domain=own_domain(problem.groups, domain, problem.local),
-            sigma={o.row: float(s) for o, s in outputs if o.kind != "gradient" and o.sigma > 0},
-            entries={(o.row, o.column): float(s) for o, s in outputs if o.column is not None},
-            # A sum that no agent moves, and that has no noise, is hardly rounded.
-            grid=None if plan is None else np.array([o.grid or _FINEST for o, _ in outputs]),
-            public=public_sums(problem.cloud.sums, domain, sigma, target),
-        )
-    return known[key]
+# The saddle point belongs to the problem, with prices or with multipliers.
+_saddles: WeakKeyDictionary[Problem, dict[bool, Saddle | None]] = WeakKeyDictionary()
 
 
 def known_pair(
-    problem: Problem, given: tuple[ArrayLike, ArrayLike] | None, *, gradient: bool
-) -> tuple[Array, Array] | None:
+    problem: Problem, pair: tuple[ArrayLike, ArrayLike] | None, *, gradient: bool
+) -> Saddle | None:
     """Return x_hat and the prices there: the pair given, or computed for problems not too large."""
-    if given is None:
-        from sottovoce.certificate.optimum import known_saddle, saddle_prices
-
-        found = known_saddle(problem, most=SADDLE_STATES)
-        if found is None:
-            return None
-        prices = found.mu if gradient else saddle_prices(problem, found)
-        return np.array(found.x), np.array(prices)
+    if pair is None:
+        known = _saddles.setdefault(problem, {})
+        if gradient not in known:
+            known[gradient] = _computed_pair(problem, gradient=gradient)
+        return known[gradient]
     rows = problem.rows if gradient else problem.cloud.sums.count
     wanted = f"a pair of {problem.size} states and {rows} prices"
-    pair = entries("saddle", given, wanted)
-    if len(pair) != 2:
-        raise InputError(f"saddle must be {wanted}, got {len(pair)} entries")
-    x, prices = (array("saddle", part, wanted) for part in pair)
+    both = entries("saddle", pair, wanted)
+    if len(both) != 2:
+        raise InputError(f"saddle must be {wanted}, got {len(both)} entries")
+    x, prices = (array("saddle", part, wanted) for part in both)
     if x.shape != (problem.size,) or prices.shape != (rows,):
-        raise InputError(
-            f"saddle must be a pair of {problem.size} states and {rows} prices, got shapes "
-            f"{x.shape} and {prices.shape}"
-        )
+        raise InputError(f"saddle must be {wanted}, got shapes {x.shape} and {prices.shape}")
     return x, prices
+
+
+def _computed_pair(problem: Problem, *, gradient: bool) -> Saddle | None:
+    from sottovoce.certificate.optimum import known_saddle, saddle_prices
+
+    saddle = known_saddle(problem, most=SADDLE_STATES)
+    if saddle is None:
+        return None
+    prices = saddle.mu if gradient else saddle_prices(problem, saddle)
+    return np.array(saddle.x), np.array(prices)
 
 
 def start_states(problem: Problem, x0: ArrayLike | None) -> tuple[Array, ...]:
@@ -285,15 +191,15 @@ def start_states(problem: Problem, x0: ArrayLike | None) -> tuple[Array, ...]:
     parts = np.split(flat, ends[:-1])
     start = []
     for group, part in zip(problem.groups, parts, strict=True):
-        own = part.reshape(group.count, group.dim)
-        inside = (own >= group.lower) & (own <= group.upper)
+        states = part.reshape(group.count, group.dim)
+        inside = (states >= group.lower) & (states <= group.upper)
         if not inside.all():
             agent = int(np.argmin(inside.all(axis=1)))
             raise InputError(
                 f"x0 must lie in X, got a state of {group.label(agent)} outside its bounds: "
                 "move it inside"
             )
-        start.append(own)
+        start.append(states)
     return tuple(start)
 
 
@@ -319,13 +225,13 @@ def recorded_rounds(record: ArrayLike | None, rounds: int) -> NDArray[np.int64]:
     """Return after how many rounds to measure, in order; by default about 1,000, log-spaced."""
     if record is None:
         return _spaced(rounds).copy()
-    given = np.unique(array("record", record, f"a list of rounds in 0..{rounds}"))
-    wrong = ~((given >= 0) & (given <= rounds) & (given == np.floor(given)))  # NaN is wrong too
+    marks = np.unique(array("record", record, f"a list of rounds in 0..{rounds}"))
+    wrong = ~((marks >= 0) & (marks <= rounds) & (marks == np.floor(marks)))  # NaN is wrong too
     if np.any(wrong):
         raise InputError(
-            f"record must list rounds as integers in 0..{rounds}, got {given[wrong][0]:g}"
+            f"record must list rounds as integers in 0..{rounds}, got {marks[wrong][0]:g}"
         )
-    return given.astype(np.int64)
+    return marks.astype(np.int64)
 
 
 @lru_cache(maxsize=32)

@@ -242,13 +242,13 @@ class Result:
 
     def figure(self) -> Figure:
         """Return convergence over the rounds, with the ensemble's band, as a matplotlib figure."""
-        from sottovoce.simulation.convergence import figure
+        from sottovoce.simulation.summary import figure
 
         return figure(self)
 
     def plot(self, path: str | os.PathLike[str]) -> None:
         """Draw ``figure()`` into an image file."""
-        from sottovoce.simulation.convergence import draw
+        from sottovoce.simulation.summary import draw
 
         draw(self.figure(), path)
 

@@ -1,9 +1,9 @@
-"""Runs of whole rounds: all agents laid out for kernels, and the states of every run."""
+"""Runs of whole rounds: what a problem's simulations share, and the states of every run."""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
@@ -15,9 +15,10 @@ from numpy.typing import NDArray
 
 from sottovoce.algorithm.algorithm import GradientSteps
 from sottovoce.algorithm.dual_averaging import DualAveraging
+from sottovoce.algorithm.public_sum import PublicSum, public_sums
 from sottovoce.formula.canonical import add
-from sottovoce.formula.expression import ZERO, Expression
-from sottovoce.formula.tape import tape
+from sottovoce.formula.expression import ZERO, Expression, number
+from sottovoce.formula.tape import Tape, tape
 from sottovoce.kernels.cloud_kernel import make_cloud
 from sottovoce.kernels.fleet_kernel import MEASURES, FleetKernel, FleetStates
 from sottovoce.kernels.run_kernel import (
@@ -29,50 +30,56 @@ from sottovoce.kernels.run_kernel import (
     stream_seed,
     trace_size,
 )
+from sottovoce.privacy.noise_plan import NoisePlan
 from sottovoce.problem.agents import Array, Group
 from sottovoce.problem.code import Objective, Watched
 from sottovoce.problem.constraints import named_rows
+from sottovoce.problem.feasible import own_domain
 from sottovoce.problem.fleet import Fleet, FleetContribution
 from sottovoce.problem.fleets import fleets_of
 from sottovoce.problem.problem import Problem
 from sottovoce.simulation.request import SimulationRequest
 from sottovoce.simulation.result import QUANTITIES
 
-Value: TypeAlias = Callable[[Array], float]
 _VIOLATION, _RESIDUAL, _OBJECTIVE = map(QUANTITIES.index, ("violation", "residual", "objective"))
+_FINEST = 2.0**-60  # the grid of a sum that no agent moves and that has no noise
 
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class FleetLayout:
-    """A problem's agents, named ones of one template together.
+class Layout:
+    """What all simulations of a problem with one plan, or with none, share.
 
     Attributes:
-        kernels: one per fleet.
+        domain: the groups with the bounds that their agents keep to.
+        sigma: the standard deviation of the noise of every sum, or row of g; 0 for none.
+        entries: that of the released gradient entries by (row, column).
+        grid: the public grid that contributions are rounded to, as agents send them, one per sum;
+            None if they are not.
+        public: what is public of the sums: units, noise and what of C is aimed at.
+        kernels: one per fleet, named agents of one template together; none for named agents with
+            gradient steps, which run in lanes.
         offset: the constants of the rows.
-        values: of objectives that are code, with where their states lie.
-        symbols: the states of all named agents.
-        named: where these lie.
+        code: objectives that are code, with where their states lie.
+        stated: constraints over named agents whose sums do not show how much they are violated.
+        named: where the states of named agents lie, the arguments of ``stated``.
+        words: what noise there is, in words.
     """
 
+    domain: tuple[Group, ...]
+    sigma: Array
+    entries: Mapping[tuple[int, int], float]
+    grid: Array | None
+    public: PublicSum
     kernels: Sequence[FleetKernel]
     offset: Array
-    values: Sequence[tuple[slice, Value]]
-    symbols: tuple[Expression, ...]
+    code: Sequence[tuple[slice, Objective]]
+    stated: Tape | None
     named: NDArray[np.int64]
-
-    def start(self, x0: Sequence[Array], solution: Array | None) -> list[FleetStates]:
-        """Return all fleets at the points of their own sets nearest to ``x0``, a part per group."""
-        fleets = []
-        for kernel in self.kernels:
-            hat = None if solution is None else kernel.fleet.of(solution)
-            start = np.concatenate([x0[group].ravel() for group in kernel.fleet.places])
-            shape = (kernel.count, kernel.d)
-            fleets.append(FleetStates(kernel, start.reshape(shape), solution=hat))
-        return fleets
+    words: str
 
     def together(self, parts: Sequence[Array]) -> Array:
-        """Return all states in the problem's order."""
+        """Return all states in the problem's order, from those of every fleet."""
         x = np.empty(sum(part.size for part in parts))
         for kernel, part in zip(self.kernels, parts, strict=True):
             x[kernel.fleet.columns] = part.ravel()
@@ -81,52 +88,84 @@ class FleetLayout:
 
 # Simulations of one problem follow each other: its fleets are kept, and the last layout.
 _fleets: WeakKeyDictionary[Problem, dict[bool, list[Fleet]]] = WeakKeyDictionary()
-_layouts: WeakKeyDictionary[Problem, tuple[object, bool, FleetLayout]] = WeakKeyDictionary()
+_Known: TypeAlias = tuple[NoisePlan | None, bool, Layout]
+_layouts: WeakKeyDictionary[Problem, _Known] = WeakKeyDictionary()
 
 
-def lay_out(problem: Problem, domain: Sequence[Group], *, gradient: bool) -> FleetLayout:
-    """Lay out a problem's agents.
-
-    Args:
-        problem: whose.
-        domain: the groups with the bounds that their agents keep to.
-        gradient: whether they take gradient steps, all named agents as one.
-    """
+def layout_of(request: SimulationRequest) -> Layout:
+    """Return what a request shares with others of its problem, plan and kind of algorithm."""
+    problem, plan, gradient = request.problem, request.plan, request.gradient
     known = _layouts.get(problem)
-    if known is not None and known[0] is domain and known[1] == gradient:
+    if known is not None and known[0] is plan and known[1] == gradient:
         return known[2]
-    by_kind = _fleets.setdefault(problem, {})
-    if gradient not in by_kind:
-        by_kind[gradient] = _stepping(problem) if gradient else _minimising(problem)
-    layout = _layout(problem, by_kind[gradient], domain, gradient=gradient)
-    if not layout.values:  # code is watched anew in every simulation
-        _layouts[problem] = (domain, gradient, layout)
+    layout = _layout(problem, plan, gradient=gradient)
+    if not layout.code:  # code is watched anew in every simulation
+        _layouts[problem] = (plan, gradient, layout)
     return layout
 
 
-def _layout(
-    problem: Problem, fleets: Sequence[Fleet], domain: Sequence[Group], *, gradient: bool
-) -> FleetLayout:
+def _layout(problem: Problem, plan: NoisePlan | None, *, gradient: bool) -> Layout:
+    sums, groups = problem.cloud.sums, problem.groups
+    families = problem.constraints if gradient else sums.families
+    offset = np.concatenate([np.zeros(0), *(family.offset for family in families)])
+    boxes, released, target, words = groups, None, None, "none: nothing is private"
+    sigma, entries, grid = np.zeros(offset.size), dict[tuple[int, int], float](), None
+    if plan is not None:
+        boxes, released = plan.domain, plan.released_sigma
+        target = None if plan.feasible is None else plan.feasible.target
+        outputs = list(zip(plan.outputs, released.tolist(), strict=True))
+        sigma = np.array([noise for o, noise in outputs if o.column is None])
+        entries = {(o.row, o.column): noise for o, noise in outputs if o.column is not None}
+        grid = None if gradient else np.array([o.grid or _FINEST for o in plan.outputs])
+        gradients = f" and {len(entries)} gradient entries" if entries else ""
+        words = (
+            f"simulated: {np.count_nonzero(sigma)} sums{gradients} per round, repeatable from the "
+            "seed, hence not private"
+        )
+    domain = own_domain(groups, boxes, problem.local)
+    ends = np.cumsum([0, *(g.count * g.dim for g in groups)]).tolist()
+    spans = [slice(first, last) for first, last in pairwise(ends)]
+    named = [i for i, g in enumerate(groups) if g.count == 1]
+    stated = () if gradient else _unseen(problem)
+    return Layout(
+        domain=domain,
+        sigma=sigma,
+        entries=entries,
+        grid=grid,
+        public=public_sums(sums, boxes, released, target),
+        kernels=_kernels(problem, domain, gradient=gradient),
+        offset=offset,
+        code=[(span, f) for span, f in zip(spans, problem.code, strict=True) if f is not None],
+        stated=tape(stated, [s for i in named for s in groups[i].symbols]) if stated else None,
+        named=np.concatenate([np.zeros(0, np.int64), *(np.r_[spans[i]] for i in named)]),
+        words=words,
+    )
+
+
+def _unseen(problem: Problem) -> tuple[Expression, ...]:
+    """Constraints over named agents whose sums do not show how much they are violated."""
+    return tuple(
+        add(family.rest[0], number(float(family.offset[0])))
+        for family, origin in zip(problem.constraints, problem.cloud.sums.origins, strict=True)
+        if not (family.sums or origin.as_stated)
+    )
+
+
+def _kernels(problem: Problem, domain: Sequence[Group], *, gradient: bool) -> list[FleetKernel]:
+    if gradient and all(group.count == 1 for group in domain):
+        return []
+    by_kind = _fleets.setdefault(problem, {})
+    if gradient not in by_kind:
+        by_kind[gradient] = _stepping(problem) if gradient else _minimising(problem)
     kernels = []
-    for fleet in fleets:
+    for fleet in by_kind[gradient]:
         box = fleet.within(domain)
         code = problem.code[fleet.places[0]] if len(fleet.places) == 1 else None
         watched = None if code is None else _watched(problem.groups[fleet.places[0]], code)
         kernels.append(
             FleetKernel(fleet, box.lower, box.upper, gradient=watched, gradient_steps=gradient)
         )
-    ends = np.cumsum([0, *(g.count * g.dim for g in domain)]).tolist()
-    spans = [slice(first, last) for first, last in pairwise(ends)]
-    families = problem.constraints if gradient else problem.cloud.sums.families
-    named = [i for i, g in enumerate(domain) if g.count == 1]
-    codes = zip(spans, problem.code, strict=True)
-    return FleetLayout(
-        kernels=kernels,
-        offset=np.concatenate([np.zeros(0), *(family.offset for family in families)]),
-        values=[(span, _value(code)) for span, code in codes if code is not None],
-        symbols=tuple(s for i in named for s in domain[i].symbols),
-        named=np.concatenate([np.zeros(0, np.int64), *(np.r_[spans[i]] for i in named)]),
-    )
+    return kernels
 
 
 def _minimising(problem: Problem) -> list[Fleet]:
@@ -168,11 +207,6 @@ def named_objective(problem: Problem) -> Expression:
     return add(*(group.fill(f) for group, f in pairs if group.count == 1))
 
 
-def _value(code: Objective) -> Value:
-    value = code.value
-    return lambda x: np.nan if value is None else float(value(x))
-
-
 def _watched(group: Group, code: Objective) -> Watched:
     def report() -> None:
         warnings.warn(
@@ -186,52 +220,56 @@ def _watched(group: Group, code: Objective) -> Watched:
 
 @final
 class Runs:
-    """The states of all runs, and what advances them.
+    """The states of all runs, and what advances them; a ``RunDriver``.
 
     Args:
-        agents: laid out for kernels.
         request: what to run.
+        layout: what no run changes.
         threads: how many, at most.
     """
 
-    def __init__(self, agents: FleetLayout, request: SimulationRequest, threads: int) -> None:
-        s = self._request = request
-        self._agents, self._coded = agents, bool(agents.values)
-        stated = s.stated
-        self._stated = tape(stated, agents.symbols) if stated else None
+    def __init__(self, request: SimulationRequest, layout: Layout, threads: int) -> None:
+        s, self._request, self._layout = request, request, layout
         # What formulas of several named agents, or code, say of answers is asked for at marks.
-        self._looks = bool(stated) or self._coded
-        compiled = isinstance(s.algorithm, DualAveraging | GradientSteps)
-        self._in_python = self._coded or not compiled
+        self._looks = layout.stated is not None or bool(layout.code)
+        known = isinstance(s.algorithm, DualAveraging | GradientSteps)
+        self._in_python = bool(layout.code) or not known
         team = threads if s.runs == 1 and not self._looks else 1
-        first = agents.start(s.start, None if s.saddle is None else s.saddle[0])
+        first = [self._start(kernel) for kernel in layout.kernels]
         self._runs = [
             self._run(run, first if run == 0 else [f.copy() for f in first], team)
             for run in range(s.runs)
         ]
-        self._trace = np.full((s.runs, s.marks.size, len(QUANTITIES)), np.nan)
-        self._transcript = np.zeros((s.runs, s.rounds if s.transcript else 0, s.released))
+        self.trace = np.full((s.runs, s.marks.size, len(QUANTITIES)), np.nan)
+        self.transcript = np.zeros((s.runs, s.rounds if s.transcript else 0, s.released))
+
+    def _start(self, kernel: FleetKernel) -> FleetStates:
+        """A fleet at the points of its agents' own sets nearest to the start."""
+        start, saddle = self._request.start, self._request.saddle
+        x0 = np.concatenate([start[group].ravel() for group in kernel.fleet.places])
+        hat = None if saddle is None else kernel.fleet.of(saddle[0])
+        return FleetStates(kernel, x0.reshape(kernel.count, kernel.d), solution=hat)
 
     def _run(self, run: int, fleets: Sequence[FleetStates], team: int) -> Run | PythonRun:
-        s, algorithm, public = self._request, self._request.algorithm, self._request.planned.public
+        s, layout, algorithm = self._request, self._layout, self._request.algorithm
         seed = stream_seed(s.seed, s.first + run)
-        release = Release(offset=self._agents.offset, sigma=s.sigma, grid=s.grid, seed=seed)
+        release = Release(offset=layout.offset, sigma=layout.sigma, grid=layout.grid, seed=seed)
         if isinstance(algorithm, GradientSteps):
             steps = Run(fleets, release, None, threads=team)
             steps.mu[:] = s.price0
             return steps
         if isinstance(algorithm, DualAveraging) and not self._in_python:
-            return Run(fleets, release, (public, algorithm), threads=team)
-        cloud = make_cloud(algorithm, public, planned=s.gridded)
+            return Run(fleets, release, (layout.public, algorithm), threads=team)
+        cloud = make_cloud(algorithm, layout.public, planned=s.plan is not None)
         return PythonRun(fleets, release, cloud, algorithm.theta)
 
     def tasks(self, done: int, until: int, steps: Array) -> list[Task]:
         """What takes all runs through rounds ``done + 1 .. until``: each run, or a team's parts."""
-        if len(self._runs) == 1 and not (self._looks or self._in_python):
+        if len(self._runs) == 1 and not self._looks:
             rounds, first = self._slice(0, done, until, steps)
             leader, *helpers = self._runs[0].tasks(rounds)  # the leader ends last
             return [partial(_one_by_one, [leader, partial(self._keep, 0, first, rounds)]), *helpers]
-        advance = self._look if self._looks or self._in_python else self._advance
+        advance = self._look if self._looks else self._advance
         tasks: list[Task] = [
             partial(advance, run, done, until, steps) for run in range(len(self._runs))
         ]
@@ -248,7 +286,7 @@ class Runs:
             steps=steps,
             marks=s.marks[first:last],
             trace=np.empty((last - first, trace_size(s.price0.size))),
-            transcript=self._transcript[run, done:until],
+            transcript=self.transcript[run, done:until],
         )
         return rounds, first
 
@@ -259,39 +297,35 @@ class Runs:
 
     def _look(self, run: int, done: int, until: int, steps: Array) -> None:
         """Advance from mark to mark, and look at the answers there."""
-        marks, seen = self._request.marks, dict[int, tuple[float, float]]()
-        if done == 0 and marks.size > 0 and marks[0] == 0:
-            seen[0] = self._seen(run)
-        for end in np.unique([*marks[(marks > done) & (marks <= until)], until]).tolist():
-            self._advance(run, done, end, steps[: end - done])
-            done, steps = end, steps[end - done :]
-            at = int(np.searchsorted(marks, done))
-            if at < marks.size and marks[at] == done:
-                seen[at] = self._seen(run)
-        for at, (violation, objective) in seen.items():
-            record = self._trace[run, at]
+        first, last = self._request.records(done, until)
+        marks, seen = self._request.marks[first:last].tolist(), list[tuple[float, float]]()
+        for end in (*marks, until):
+            if end > done:
+                self._advance(run, done, end, steps[: end - done])
+                done, steps = end, steps[end - done :]
+            if len(seen) < len(marks):
+                seen.append(self._seen(run))
+        for record, (violation, objective) in zip(self.trace[run, first:last], seen, strict=True):
             record[_VIOLATION] = max(record[_VIOLATION], violation)
             record[_OBJECTIVE] += objective
-            if self._coded:
+            if self._layout.code:
                 record[_RESIDUAL] = np.nan  # no formula gives the gradient of a callback
 
     def _seen(self, run: int) -> tuple[float, float]:
         """The worst stated constraint at the answer, and the sum of objectives that are code."""
-        x = self._agents.together([f.answer for f in self._runs[run].fleets])
-        stated = [] if self._stated is None else self._stated(*x[self._agents.named])
-        own = sum(value(x[here]) for here, value in self._agents.values)
-        return max(0.0, *map(float, stated), 0.0), float(own)
+        layout = self._layout
+        x = layout.together([f.answer for f in self._runs[run].fleets])
+        stated = [] if layout.stated is None else layout.stated(*x[layout.named])
+        own = [np.nan if f.value is None else float(f.value(x[span])) for span, f in layout.code]
+        return max(0.0, *map(float, stated), 0.0), float(sum(own))
 
     def _keep(self, run: int, first: int, rounds: RoundSlice) -> None:
         """Turn what a run recorded into ``QUANTITIES``."""
-        if rounds.marks.size:
-            last = first + rounds.marks.size
-            self._trace[run, first:last] = self._quantities(run, rounds.trace)
-
-    def _quantities(self, run: int, raw: Array) -> Array:
+        if not rounds.marks.size:
+            return
         s, p = self._request, self._request.price0.size
         ends = np.cumsum([p, len(MEASURES), p])
-        sums, measures, answer, last = np.split(raw, ends, axis=1)
+        sums, measures, answer, last = np.split(rounds.trace, ends, axis=1)
         objective, residual, error, last_error = measures.T
         hat = np.full(p, np.nan) if s.saddle is None else s.saddle[1]
         with np.errstate(all="ignore"):
@@ -311,31 +345,29 @@ class Runs:
                 "last_error_x": np.sqrt(last_error),
                 "last_error_price": np.linalg.norm(last - hat, axis=1),
             }
-        return np.stack([values[name] for name in QUANTITIES], axis=1)
+        records = slice(first, first + rounds.marks.size)
+        self.trace[run, records] = np.stack([values[name] for name in QUANTITIES], axis=1)
 
     def _nearest(self, run: int, points: Array) -> Array:
         """The points of C nearest to others, row by row."""
-        public, cloud = self._request.planned.public, self._runs[run].cloud
+        public, cloud = self._layout.public, self._runs[run].cloud
         if not public.regions or cloud is None:
             return np.clip(points, public.lower, public.upper)
         return np.array([cloud.nearest(point) for point in points]).reshape(points.shape)
 
     def arrays(self) -> dict[str, Array]:
         """Everything that rounds change, for a checkpoint."""
-        kept = {"trace": self._trace, "transcript": self._transcript}
-        for number, run in enumerate(self._runs):
-            kept |= {f"{name}{number}": array for name, array in _state_of(run).items()}
+        kept = {"trace": self.trace, "transcript": self.transcript}
+        for place, run in enumerate(self._runs):
+            kept |= {f"{name}{place}": array for name, array in _state_of(run).items()}
             for i, fleet in enumerate(run.fleets):
-                kept[f"x{number}.{i}"] = fleet.x
-                if fleet.mean is not fleet.x:
-                    kept[f"mean{number}.{i}"] = fleet.mean
-                    kept[f"center{number}.{i}"] = fleet.center
-                    kept[f"worth{number}.{i}"] = fleet.worth
+                names = ("x",) if fleet.mean is fleet.x else ("x", "mean", "center", "worth")
+                kept |= {f"{name}{place}.{i}": getattr(fleet, name) for name in names}
         return kept
 
     def final(self) -> dict[str, NDArray[np.generic]]:
         """Where every run ended, as a ``Result`` has it."""
-        runs, together = self._runs, self._agents.together
+        runs, together = self._runs, self._layout.together
         states = [_state_of(run) for run in runs]
         ends: dict[str, NDArray[np.generic]] = {
             "x": np.array([together([f.answer for f in run.fleets]) for run in runs]),
@@ -344,17 +376,9 @@ class Runs:
             "last_price": np.array([state["price"] for state in states]),
             "failed": np.array([run.failed for run in runs], dtype=np.int64),
         }
-        if self._request.gridded:
+        if self._layout.grid is not None:
             ends["released"] = np.array([state["released"] for state in states])
         return ends
-
-    def trace(self, records: int) -> dict[str, Array]:
-        """What was measured at the first ``records`` marks, arrays of shape (runs, records)."""
-        return {name: self._trace[:, :records, q].copy() for q, name in enumerate(QUANTITIES)}
-
-    def released(self, rounds: int) -> Array:
-        """The released numbers, shape (runs, rounds, rows)."""
-        return self._transcript[:, :rounds]
 
 
 def _state_of(run: Run | PythonRun) -> dict[str, Array]:

@@ -6,11 +6,11 @@ import pickle
 import signal
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Executor, Future, wait
+from concurrent.futures import FIRST_EXCEPTION, BrokenExecutor, Executor, Future, wait
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Generic, TypeVar
+from itertools import takewhile
+from typing import Any, TypeVar
 
 from sottovoce.errors import InputError, SottovoceError
 from sottovoce.progress import Progress
@@ -22,26 +22,16 @@ _LOOK_SECONDS = 0.2
 _PARTS = 16
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Scattered(Generic[Answer]):
-    """What came back: answers of the first tasks without a gap, and whether that is not all."""
-
-    answers: list[Answer]
-    interrupted: bool
-
-
 def executor_of(given: Any) -> Executor:
     """Return what was given as ``executor=``: one of ``concurrent.futures``, or a Dask client's.
 
     Raises:
         InputError: if it is something else.
     """
+    if hasattr(given, "get_executor"):  # a Dask client; not imported, since few have it
+        given = given.get_executor(pure=False)
     if isinstance(given, Executor):
         return given
-    if hasattr(given, "get_executor"):  # a Dask client; not imported, since few have it
-        made = given.get_executor(pure=False)
-        if isinstance(made, Executor):
-            return made
     raise InputError(
         "executor must be a concurrent.futures.Executor or a Dask client, got "
         f"{type(given).__name__}"
@@ -66,19 +56,14 @@ def scatter(
     *,
     tell: Progress,
     doing: str,
-) -> Scattered[Answer]:
+) -> tuple[list[Answer], bool]:
     """Return ``[work(shared, task) for task in tasks]``, computed by an executor in any order.
 
+    Beside it whether it was interrupted: then only the answers before the first gap are there.
     Ctrl-C cancels what has not begun; a task that a killed worker leaves behind is the executor's
     to run again, as Dask does. ``work`` must be a function of a module.
 
-    Args:
-        executor: where to compute.
-        work: what to compute.
-        shared: what all tasks need; sent with each, and unpacked once per process.
-        tasks: what tells them apart.
-        tell: hears how many are done.
-        doing: what to call them.
+    ``shared``, what all tasks need, is sent with each and unpacked once per process.
 
     Raises:
         InputError: if what must travel cannot.
@@ -94,8 +79,15 @@ def scatter(
     futures: list[Future[Answer]] = []
     try:
         futures += [executor.submit(_call, work, payload, task) for task in tasks]
-        interrupted = _await(futures, tell, doing)
-        return _gathered(futures, interrupted=interrupted)
+        waiting = set(futures)
+        with interruptible() as stopped:
+            while waiting and not stopped.is_set():
+                tell(doing, 1.0 - len(waiting) / len(futures))
+                ended, waiting = wait(waiting, _LOOK_SECONDS, FIRST_EXCEPTION)
+                for future in ended:
+                    future.result()  # raises what the task raised
+        complete = takewhile(lambda future: future.done() and not future.cancelled(), futures)
+        return [future.result() for future in complete], stopped.is_set()
     except BrokenExecutor as error:
         raise SottovoceError(
             f"executor must keep its workers, got {type(error).__name__}: start it anew; the same "
@@ -104,28 +96,6 @@ def scatter(
     finally:
         for future in futures:
             future.cancel()
-
-
-def _await(futures: Sequence[Future[Any]], tell: Progress, doing: str) -> bool:
-    """Wait until all are done, one has failed, or it is interrupted; return whether one did."""
-    waiting = set(futures)
-    with interruptible() as stopped:
-        while waiting and not stopped.is_set():
-            tell(doing, 1.0 - len(waiting) / len(futures))
-            ended, waiting = wait(waiting, _LOOK_SECONDS, FIRST_COMPLETED)
-            for future in ended:
-                if future.exception() is not None:
-                    return False
-        return stopped.is_set()
-
-
-def _gathered(futures: Sequence[Future[Answer]], *, interrupted: bool) -> Scattered[Answer]:
-    answers = []
-    for future in futures:
-        if interrupted and not (future.done() and not future.cancelled()):
-            break
-        answers.append(future.result())
-    return Scattered(answers=answers, interrupted=interrupted)
 
 
 def _call(work: Callable[[Any, Task], Answer], payload: bytes, task: Task) -> Answer:

@@ -22,12 +22,12 @@ from sottovoce.kernels.run_kernel import Task
 from sottovoce.privacy.noise_plan import NoisePlan
 from sottovoce.privacy.releases import release_of
 from sottovoce.problem.agents import Array
+from sottovoce.problem.fingerprint import fingerprint
 from sottovoce.problem.problem import Problem
 from sottovoce.progress import Progress, silent, watched
 from sottovoce.simulation.request import (
     SimulationRequest,
     known_pair,
-    planned,
     planned_rounds,
     recorded_rounds,
     require_simulable,
@@ -42,12 +42,13 @@ from sottovoce.simulation.result import (
     read_npz,
     write_npz,
 )
-from sottovoce.simulation.runs import Runs, lay_out
+from sottovoce.simulation.runs import Layout, Runs, layout_of
 from sottovoce.simulation.scatter import executor_of, interruptible, parts, scatter
 
 _Part = TypeVar("_Part", Result, Trace, Transcript)
 _SLICE_SECONDS, _SAVE_SECONDS = 0.25, 10.0
-_FIRST_SLICE, _LONGEST_SLICE = 64, 1 << 14  # the longest still has its steps in the cache
+_DEFAULT: Algorithm = DualAveraging()
+_FIRST, _LONGEST = 64, 1 << 14  # rounds of a slice; the longest still has its steps in the cache
 
 
 def simulate(
@@ -99,7 +100,7 @@ def simulate(
     instance("problem", problem, Problem, "sv.Problem(...)")
     if plan is not None:
         instance("plan", plan, NoisePlan, "sv.plan(certificate, ...)")
-    steps = DualAveraging() if algorithm is None else require_algorithm(algorithm)
+    steps = _DEFAULT if algorithm is None else require_algorithm(algorithm)
     team, gradient = _threads(threads), isinstance(steps, GradientSteps)
     count = whole("rounds", planned_rounds(plan) if rounds is None else rounds, least=1)
     pool = None if executor is None else executor_of(executor)
@@ -115,7 +116,6 @@ def simulate(
         request = SimulationRequest(
             problem=problem,
             plan=plan,
-            planned=planned(problem, plan),
             algorithm=steps,
             rounds=count,
             runs=whole("runs", runs, least=1),
@@ -142,10 +142,15 @@ def _execute(
 ) -> Result:
     """Run all rounds here."""
     tell("laying out agents")
-    engine = _engine(request, threads)
-    done, seconds = _drive(engine, request, checkpoint, threads=threads, tell=tell)
+    layout = layout_of(request)
+    engine = _engine(request, layout, threads)
+    keeper = None
+    if checkpoint is not None:
+        keeper = Checkpoint(checkpoint, _identity(request, layout), engine.arrays())
+    done, seconds = _drive(engine, request, keeper, threads=threads, tell=tell)
     final: dict[str, Any] = dict(engine.final())
-    reached = int(np.searchsorted(request.marks, done, side="right"))
+    records = int(np.searchsorted(request.marks, done, side="right"))
+    traced = {name: engine.trace[:, :records, q].copy() for q, name in enumerate(QUANTITIES)}
     hat_x, hat_price = (None, None) if request.saddle is None else request.saddle
     return Result(
         **final,
@@ -153,15 +158,15 @@ def _execute(
         requested=request.rounds,
         seed=request.seed,
         algorithm=repr(request.algorithm),
-        noise=_noise_words(request),
+        noise=layout.words,
         fingerprint="",
         confirmed=_confirmed(request, done, final.get("released"), final["failed"]),
         interrupted=done < request.rounds,
         seconds=seconds,
         saddle_x=hat_x,
         saddle_price=hat_price,
-        trace=Trace(k=request.marks[:reached].copy(), **engine.trace(reached)),
-        transcript=_transcript(request, engine.released(done)) if request.transcript else None,
+        trace=Trace(k=request.marks[:records].copy(), **traced),
+        transcript=_transcript(layout, engine.transcript[:, :done]) if request.transcript else None,
     )
 
 
@@ -171,8 +176,9 @@ def _scattered(
     """Run the rounds where an executor wants to, some of the runs in each task."""
     began, runs = perf_counter(), request.runs
     tasks = [(part, threads) for part in parts(runs, least=LANES if request.gradient else 1)]
-    done = scatter(executor, _part, request, tasks, tell=tell, doing=f"{runs:,} runs elsewhere")
-    return _joined(done.answers, interrupted=done.interrupted, seconds=perf_counter() - began)
+    doing = f"{runs:,} runs elsewhere"
+    results, interrupted = scatter(executor, _part, request, tasks, tell=tell, doing=doing)
+    return _joined(results, interrupted=interrupted, seconds=perf_counter() - began)
 
 
 def _part(request: SimulationRequest, task: tuple[range, int]) -> Result:
@@ -182,13 +188,11 @@ def _part(request: SimulationRequest, task: tuple[range, int]) -> Result:
     return _execute(some, threads, silent)
 
 
-def _engine(request: SimulationRequest, threads: int) -> RunDriver:
-    problem, steps = request.problem, request.algorithm
-    if isinstance(steps, GradientSteps) and all(group.count == 1 for group in problem.groups):
-        engine: RunDriver = release_of(steps.release).engine(problem, request)
+def _engine(request: SimulationRequest, layout: Layout, threads: int) -> RunDriver:
+    if isinstance(request.algorithm, GradientSteps) and not layout.kernels:
+        engine: RunDriver = release_of(request.algorithm.release).engine(request, layout)
         return engine
-    layout = lay_out(problem, request.planned.domain, gradient=request.gradient)
-    return Runs(layout, request, threads)
+    return Runs(request, layout, threads)
 
 
 def _joined(results: Sequence[Result], *, interrupted: bool, seconds: float) -> Result:
@@ -237,31 +241,40 @@ def _confirmed(
     return np.asarray(fine & (done == request.rounds))
 
 
-def _noise_words(request: SimulationRequest) -> str:
-    if request.plan is None:
-        return "none: nothing is private"
-    gradients = (
-        f" and {len(request.planned.entries)} gradient entries" if request.planned.entries else ""
-    )
-    return (
-        f"simulated: {np.count_nonzero(request.sigma)} sums{gradients} per round, repeatable from "
-        "the seed, hence not private"
-    )
-
-
-def _transcript(request: SimulationRequest, released: NDArray[np.float64]) -> Transcript:
-    rows = request.price0.size
-    entries = np.array(list(request.planned.entries), dtype=np.int64).reshape(-1, 2)
+def _transcript(layout: Layout, released: Array) -> Transcript:
+    entries = np.array(list(layout.entries), dtype=np.int64).reshape(-1, 2)
+    y, gradients = np.split(released, [layout.sigma.size], axis=2)
+    rows, columns = entries.T
     return Transcript(
-        y=released[:, :, :rows].copy(),
-        gradients=released[:, :, rows:].copy(),
-        rows=entries[:, 0].copy(),
-        columns=entries[:, 1].copy(),
+        y=y.copy(), gradients=gradients.copy(), rows=rows.copy(), columns=columns.copy()
+    )
+
+
+def _identity(request: SimulationRequest, layout: Layout) -> str:
+    """A hash of everything that results depend on."""
+    s, entries, public = request, layout.entries, layout.public
+    return fingerprint(
+        s.problem.fingerprint,
+        repr(s.algorithm),
+        (s.rounds, s.runs, s.first, s.seed, s.transcript),
+        (np.array(list(entries), dtype=np.int64), list(entries.values())),
+        (s.start, s.price0, layout.domain, layout.sigma, s.saddle, s.marks),
+        (public.lower, public.upper, public.unit, public.noisy),
     )
 
 
 class RunDriver(Protocol):
     """Runs in the making, whatever the shape of the problem."""
+
+    @property
+    def trace(self) -> Array:
+        """What was measured, shape (runs, marks, ``QUANTITIES``)."""
+        ...
+
+    @property
+    def transcript(self) -> Array:
+        """Every released number, shape (runs, rounds, numbers); no rounds if they are not kept."""
+        ...
 
     def tasks(self, done: int, until: int, steps: Array) -> list[Task]:
         """What takes all runs through rounds ``done + 1 .. until``, at the same time if several.
@@ -282,39 +295,28 @@ class RunDriver(Protocol):
         """
         ...
 
-    def trace(self, records: int) -> dict[str, Array]:
-        """What was measured at the first ``records`` marks."""
-        ...
-
-    def released(self, rounds: int) -> Array:
-        """The released numbers of the first ``rounds`` rounds."""
-        ...
-
 
 @final
 class Checkpoint:
     """A file that is rewritten now and then with all that rounds change.
 
     Args:
-        path: the file; None for none.
-        request: a file of another request is refused.
-        engine: what to keep.
+        path: the file.
+        identity: a file of another simulation is refused.
+        arrays: what rounds change.
     """
 
     def __init__(
-        self, path: str | os.PathLike[str] | None, request: SimulationRequest, engine: RunDriver
+        self, path: str | os.PathLike[str], identity: str, arrays: dict[str, Array]
     ) -> None:
-        self._path = None if path is None else Path(path)
-        if self._path is None:
-            return
+        self._path, self._identity, self._arrays = Path(path), identity, arrays
+        self._saved = perf_counter()
         if not self._path.parent.is_dir():
             raise InputError(f"checkpoint must lie in a folder that exists, got {self._path}")
-        self._identity, self._arrays = request.identity(), engine.arrays()
-        self._saved = perf_counter()
 
     def resume(self) -> int:
         """Fill the arrays from the file, if there is one, and return the rounds it had done."""
-        if self._path is None or not self._path.exists():
+        if not self._path.exists():
             return 0
         meta, arrays = read_npz(self._path, kind="checkpoint")
         if meta["identity"] != self._identity:
@@ -326,9 +328,9 @@ class Checkpoint:
             np.copyto(array, arrays[name])
         return int(meta["done"])
 
-    def save(self, done: int, *, now: bool = False) -> None:
+    def save(self, done: int, *, now: bool) -> None:
         """Write the file if the last time was a while ago, or in any case if ``now``."""
-        if self._path is not None and (now or perf_counter() - self._saved > _SAVE_SECONDS):
+        if now or perf_counter() - self._saved > _SAVE_SECONDS:
             meta = {"kind": "checkpoint", "identity": self._identity, "done": done}
             write_npz(self._path, meta, self._arrays)
             self._saved = perf_counter()
@@ -337,7 +339,7 @@ class Checkpoint:
 def _drive(
     engine: RunDriver,
     request: SimulationRequest,
-    checkpoint: str | os.PathLike[str] | None,
+    checkpoint: Checkpoint | None,
     *,
     threads: int,
     tell: Progress,
@@ -349,33 +351,29 @@ def _drive(
     Returns:
         The rounds done, and the seconds that they took.
     """
-    keeper, rounds = Checkpoint(checkpoint, request, engine), request.rounds
-    done, start, size = keeper.resume(), perf_counter(), _FIRST_SLICE
+    done, rounds, size = 0 if checkpoint is None else checkpoint.resume(), request.rounds, _FIRST
+    start = perf_counter()
     with ThreadPoolExecutor(threads) as pool, interruptible() as stopped:
         tell(f"round {done:,} of {rounds:,}", done / rounds)
         while done < rounds and not stopped.is_set():
-            until = min(rounds, done + size)
-            began = perf_counter()
-            steps = request.steps(np.arange(done + 1, until + 1))
-            _perform(engine.tasks(done, until, steps), pool)
-            done = until
-            size = _next_size(size, perf_counter() - began)
-            keeper.save(done)
+            until, began = min(rounds, done + size), perf_counter()
+            tasks = engine.tasks(done, until, request.steps(np.arange(done + 1, until + 1)))
+            if len(tasks) == 1:
+                # Here: a thread takes longer to wake than small problems take for a slice.
+                tasks[0]()
+            else:
+                list(pool.map(lambda task: task(), tasks))
+            done, taken = until, perf_counter() - began
+            size = _next_size(size, taken)
+            if checkpoint is not None:
+                checkpoint.save(done, now=False)
             tell(f"round {done:,} of {rounds:,}", done / rounds)
     seconds = perf_counter() - start
-    keeper.save(done, now=True)
+    if checkpoint is not None:
+        checkpoint.save(done, now=True)
     return done, seconds
-
-
-def _perform(tasks: Sequence[Task], pool: Executor) -> None:
-    if len(tasks) == 1:
-        # Here: a thread takes longer to wake than small problems take for all rounds of a slice.
-        tasks[0]()
-        return
-    for future in [pool.submit(task) for task in tasks]:
-        future.result()
 
 
 def _next_size(size: int, seconds: float) -> int:
     wanted = size * min(4.0, _SLICE_SECONDS / max(seconds, 1e-9))
-    return int(max(1.0, min(wanted, _LONGEST_SLICE)))
+    return int(max(1.0, min(wanted, _LONGEST)))

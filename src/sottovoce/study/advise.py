@@ -7,15 +7,15 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from textwrap import fill
-from typing import TYPE_CHECKING, Any, final, get_args
+from typing import TYPE_CHECKING, final
 
 import numpy as np
 
-from sottovoce.arguments import entries, instance, real, takes_options, whole
+from sottovoce.arguments import entries, instance, real, whole
 from sottovoce.certificate.certificate import Certificate, certify
 from sottovoce.certificate.optimum import known_saddle
 from sottovoce.errors import InputError, PrivacyError
-from sottovoce.privacy.adjacency import Everything, Kind, Trajectory, adjacency_of, kind_of, radii
+from sottovoce.privacy.adjacency import Everything, Kind, Trajectory, adjacency_of, kind_of
 from sottovoce.privacy.noise_plan import NoisePlan
 from sottovoce.privacy.plan import plan
 from sottovoce.privacy.statement import down, up
@@ -41,22 +41,17 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 EPSILONS = (0.1, 0.3, 1.0, 3.0)
-_STRONGEST: tuple[Kind, ...] = ("everything", "offset", "trajectory")
 _RADIUS = 0.05  # of the boxes' width, where no radius is stated
 _NEAR = 1.25  # times the prediction: how far a measured error may be off when rounds suffice
 _LONGEST = 4_000  # rounds after which no more are tried
 _WORK = 10**10  # runs x rounds x states up to which a row is simulated
 _SHOWN = 12
-_IN_WORDS: dict[Kind, str] = {
-    "trajectory": "a trajectory",
-    "offset": "an offset",
-    "everything": "everything",
+_KINDS: dict[Kind, tuple[str, str, str]] = {
+    "trajectory": ("a trajectory", "#7a8b99", "hide a change of {:g} in total"),
+    "offset": ("an offset", "#1f5a8c", "hide an offset of {:g} in every round"),
+    "everything": ("everything", "#c2571a", "hide everything an agent does"),
 }
-_COLOURS: dict[Kind, str] = {
-    "trajectory": "#7a8b99",
-    "offset": "#1f5a8c",
-    "everything": "#c2571a",
-}
+"""What can be hidden, the strongest last: in words, its colour and its label in the figure."""
 _FLOOR = 1e-5  # the least share that is drawn: a logarithm has no zero
 _NOTES = (
     "worst noise: standard deviation of the noisiest constraint at the answer, of its scale",
@@ -66,59 +61,6 @@ _NOTES = (
     "1% from: so many agents of the same kind pay less than 1% for their margin",
     "In brackets: measured in simulated runs.",
 )
-
-
-@final
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AdviceOptions:
-    """What advice is asked for.
-
-    Attributes:
-        hide: "trajectory", "offset", "everything" or some of them; all by default.
-        radius: b, how much is hidden of a trajectory or an offset; by default the problem's
-            ``[privacy]``, or else 5% of the typical box.
-        epsilons: privacy losses.
-        delta: the failure probability; by default the problem's, or else at most a tenth of one
-            over the number of agents.
-        rounds: T for all rows; by default what suits each.
-        accuracy: the error, as a share, that is good enough: of a trajectory's rounds, and of the
-            recommendation's cost.
-        feasible: the probability with which all constraints shall be kept.
-        simulate: whether to measure every row in simulated runs beside the prediction.
-        runs: how many of them.
-        seed: any integer that is not negative.
-    """
-
-    hide: str | Sequence[str] | None = None
-    radius: float | None = None
-    epsilons: Sequence[float] = EPSILONS
-    delta: float | None = None
-    rounds: int | None = None
-    accuracy: float = 0.01
-    feasible: float = FEASIBLE
-    simulate: bool = False
-    runs: int = 64
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        if self.rounds is not None:
-            whole("rounds", self.rounds, least=1)
-        real("accuracy", self.accuracy, "between 0 and 1", lambda v: 0 < v < 1)
-        real("feasible", self.feasible, "between 0 and 1", lambda v: 0 < v < 1)
-        whole("runs", self.runs, least=2)
-        whole("seed", self.seed)
-
-    def promises(self) -> list[tuple[Kind, float]]:
-        """Return what is hidden with which epsilon, row by row."""
-        hide: object = get_args(Kind) if self.hide is None else self.hide
-        names = [hide] if isinstance(hide, str) else entries(
-            "hide", hide, "trajectory, offset, everything or a list of them"
-        )  # fmt: skip
-        losses = [
-            real("epsilons", e, "positive numbers", lambda v: 0 < v < math.inf)
-            for e in entries("epsilons", self.epsilons, "a list of numbers")
-        ]
-        return [(kind_of(name), loss) for name in names for loss in losses]
 
 
 @final
@@ -133,8 +75,6 @@ class AdviceRow:
         delta: the failure probability.
         rounds: the number of rounds that suits it.
         sigma: the standard deviations of the released sums, least and largest.
-        hidden_offset: the constant offset of a state that stays hidden over all rounds; None if
-            everything is hidden, whatever its size.
         predicted: what to expect.
         measured: the same, from simulated runs; None unless asked for.
         fleet: the number of agents from which on keeping the constraints costs less than 1% of the
@@ -150,7 +90,6 @@ class AdviceRow:
     delta: float
     rounds: int
     sigma: tuple[float, float] = (0.0, 0.0)
-    hidden_offset: float | None = None
     predicted: Prediction | None = None
     measured: Prediction | None = None
     fleet: int = 0
@@ -174,6 +113,13 @@ class AdviceRow:
         return self.predicted is None or bool(self.predicted.useless)
 
     @property
+    def hidden_offset(self) -> float | None:
+        """The constant offset of a state that stays hidden over all rounds, if not any is."""
+        if self.radius is None or self.predicted is None:
+            return None
+        return self.radius / math.sqrt(self.rounds) if self.hide == "trajectory" else self.radius
+
+    @property
     def privacy(self) -> str:
         """The line for ``problem.toml``: the table ``[privacy]`` in TOML."""
         radius = "" if self.radius is None else f"radius = {self.radius!r}, "
@@ -188,25 +134,18 @@ class AdviceRow:
         head = (("* " if chosen else "  ") + self.hide, up(self.epsilon, 3), f"{self.rounds:,}")
         if self.predicted is None:
             return (*head, "refused")
-
-        def figures(p: Prediction, name: str) -> list[float | None]:
-            noise = float(p.noise[p.rows.index(name)])
-            return [noise, p.violation, p.feasibility_cost, p.x, p.objective]
-
-        name = self.predicted.worst[0]
-        cells = [percent(figure) for figure in figures(self.predicted, name)]
+        worst = self.predicted.rows.index(self.predicted.worst[0])
+        cells = [percent(share) for share in self.predicted.shares(worst)]
         if self.measured is not None:
-            seen = figures(self.measured, name)
-            cells = [
-                one if other is None else f"{one} ({percent(other)})"
-                for one, other in zip(cells, seen, strict=True)
-            ]
+            for place, share in enumerate(self.measured.shares(worst)):
+                cells[place] += "" if share is None else f" ({percent(share)})"
         return (*head, *cells, "useless" if self.useless else f"{self.fleet:,}")
 
     def data(self) -> dict[str, object]:
         """Return everything as plain values for JSON."""
         return {field.name: getattr(self, field.name) for field in fields(self)} | {
             "sigma": list(self.sigma),
+            "hidden_offset": self.hidden_offset,
             "refused": self.refused or None,
             "unkept": self.unkept or None,
             "privacy": self.privacy,
@@ -249,17 +188,16 @@ class Advice:
                 "None of these promises leaves an answer that is worth anything: hide less, allow "
                 "a larger epsilon, or bring more agents under the same promise."
             )
-        best = self.recommended
-        text = f"Hide {_IN_WORDS[best.hide]} with epsilon {up(best.epsilon, 3)}: "
+        best, wanted = self.recommended, percent(self.accuracy)
+        text = f"Hide {_KINDS[best.hide][0]} with epsilon {up(best.epsilon, 3)}: "
         if best.unkept:
             return f"{text}worth something, but without room for margins that keep constraints."
-        text += f"keeping all constraints costs {percent(best.cost)}"
-        wanted = percent(self.accuracy)
-        if best.cost <= self.accuracy:
-            text += f", within the {wanted} that you allow."
-        else:
-            text += f", the cheapest of these, and more than the {wanted} wanted; from "
-            text += f"{best.fleet:,} agents of this kind on it would be less than 1%."
+        text += f"keeping all constraints costs {percent(best.cost)}, " + (
+            f"within the {wanted} that you allow."
+            if best.cost <= self.accuracy
+            else f"the cheapest of these, and more than the {wanted} wanted; from {best.fleet:,} "
+            "agents of this kind on it would be less than 1%."
+        )
         if best.hide == "trajectory" and best.hidden_offset is not None:
             text += (
                 f" It hides little: of a state that stays where it is, an offset of "
@@ -292,14 +230,13 @@ class Advice:
     def constraints(self) -> PlainTable:
         """The noise of every constraint in percent of its scale, for what is recommended."""
         kind = self.rows[0].hide if self.recommended is None else self.recommended.hide
-        of_kind = [(r, r.predicted) for r in self.rows if r.hide == kind]
-        rows = [(row.epsilon, predicted) for row, predicted in of_kind if predicted is not None]
+        rows = [(r.epsilon, r.predicted) for r in self.rows if r.hide == kind and r.predicted]
         names = rows[0][1].rows if rows else ()
         order = sorted(range(len(names)), key=lambda j: -float(rows[0][1].noise[j]))[:_SHOWN]
         more = len(names) - len(order)
         return PlainTable(
             title=f"Noise of the answer in percent of each constraint's scale, hiding "
-            f"{_IN_WORDS[kind]}",
+            f"{_KINDS[kind][0]}",
             columns=("constraint", *(f"epsilon {up(epsilon, 3)}" for epsilon, _ in rows)),
             rows=tuple(
                 (cut(names[j], 24), *(percent(float(p.noise[j])) for _, p in rows)) for j in order
@@ -309,11 +246,7 @@ class Advice:
 
     def data(self) -> dict[str, object]:
         """Return everything as plain values for JSON."""
-        return {
-            "agents": self.agents,
-            "feasible": self.feasible,
-            "accuracy": self.accuracy,
-            "interrupted": self.interrupted,
+        return {field.name: getattr(self, field.name) for field in fields(self)} | {
             "recommended": self.line or None,
             "words": self.words,
             "rows": [row.data() for row in self.rows],
@@ -323,7 +256,7 @@ class Advice:
         """Draw two panels over epsilon: what keeping the limits costs, and how sure they are."""
         from matplotlib.figure import Figure
 
-        from sottovoce.simulation.convergence import draw
+        from sottovoce.simulation.summary import draw
 
         figure = Figure(figsize=(11.0, 5.2), layout="constrained")
         left, right = figure.subplots(1, 2, sharex=True)
@@ -366,22 +299,18 @@ def percent(share: float | None) -> str:
 def _panel(axes: Axes, advice: Advice, value: Callable[[AdviceRow], float]) -> None:
     from matplotlib.ticker import FuncFormatter, NullLocator
 
-    for kind, colour in _COLOURS.items():
+    for kind, (_, colour, label) in _KINDS.items():
         rows = [r for r in advice.rows if r.hide == kind and r.predicted is not None]
         drawn = [row for row in rows if math.isfinite(value(row))]
         shares = [max(value(row), _FLOOR) for row in drawn]
         if rows:
-            axes.plot(
-                [row.epsilon for row in drawn], shares, marker="o", color=colour,
-                label=_label(rows[0]),
-            )  # fmt: skip
+            axes.plot([row.epsilon for row in drawn], shares, marker="o", color=colour,
+                      label=label.format(rows[0].radius))  # fmt: skip
     best = advice.recommended
     if best is not None and math.isfinite(value(best)):
-        axes.plot(
-            [best.epsilon], [max(value(best), _FLOOR)], marker="*", markersize=20,
-            color=_COLOURS[best.hide], markeredgecolor="black", linestyle="none",
-            label="recommended",
-        )  # fmt: skip
+        axes.plot([best.epsilon], [max(value(best), _FLOOR)], marker="*", markersize=20,
+                  color=_KINDS[best.hide][1], markeredgecolor="black", linestyle="none",
+                  label="recommended")  # fmt: skip
     losses = sorted({row.epsilon for row in advice.rows})
     axes.set(xscale="log", yscale="log")
     axes.set_xlabel(
@@ -393,26 +322,26 @@ def _panel(axes: Axes, advice: Advice, value: Callable[[AdviceRow], float]) -> N
     axes.grid(visible=True, alpha=0.25)
 
 
-def _label(row: AdviceRow) -> str:
-    if row.hide == "everything":
-        return "hide everything an agent does"
-    if row.hide == "offset":
-        return f"hide an offset of {row.radius:g} in every round"
-    return f"hide a change of {row.radius:g} in total"
-
-
 def _note(axes: Axes, height: float, text: str, side: str, colour: str) -> None:
     place = axes.get_yaxis_transform()
     axes.text(0.02, height, text, transform=place, va=side, color=colour, fontsize=9)
 
 
-@takes_options(AdviceOptions)
 def advise(
     problem: Problem,
     *,
+    hide: str | Sequence[str] | None = None,
+    radius: float | None = None,
+    epsilons: Sequence[float] = EPSILONS,
+    delta: float | None = None,
+    rounds: int | None = None,
+    accuracy: float = 0.01,
+    feasible: float = FEASIBLE,
+    simulate: bool = False,
+    runs: int = 64,
+    seed: int = 0,
     progress: bool | Progress | None = None,
     executor: object = None,
-    **options: Any,
 ) -> Advice:
     """Return what promises cost on a problem, and which of them to take.
 
@@ -423,58 +352,88 @@ def advise(
 
     Args:
         problem: what to solve, with its objectives: advice is for those who may see everything.
+        hide: "trajectory", "offset", "everything" or some of them; all by default.
+        radius: b, how much is hidden of a trajectory or an offset; by default the problem's
+            ``[privacy]``, or else 5% of the typical box.
+        epsilons: privacy losses.
+        delta: the failure probability; by default the problem's, or else at most a tenth of one
+            over the number of agents.
+        rounds: T for all rows; by default what suits each.
+        accuracy: the error, as a share, that is good enough: of a trajectory's rounds, and of the
+            recommendation's cost.
+        feasible: the probability with which all constraints shall be kept.
+        simulate: whether to measure every row in simulated runs beside the prediction.
+        runs: how many of them.
+        seed: any integer that is not negative.
         progress: whether to show progress once it has taken two seconds, by default on a terminal;
             or a callback.
         executor: where to work, a ``concurrent.futures.Executor`` or a Dask client; rows do not
             depend on it. Ctrl-C keeps the first rows that are done.
-        options: ``hide``, ``radius``, ``epsilons``, ``delta``, ``rounds``, ``accuracy``,
-            ``feasible``, ``simulate``, ``runs`` and ``seed``: see ``AdviceOptions``.
     """
     instance("problem", problem, Problem, "sv.Problem(...)")
-    asked = AdviceOptions(**options)
-    tasks, delta, radius = asked.promises(), _delta(problem, asked), _radius(problem, asked)
+    tasks = _promises(hide, epsilons)
+    radius, delta = _radius(problem, radius), _delta(problem, delta)
+    rounds = None if rounds is None else whole("rounds", rounds, least=1)
+    for name, share in (("accuracy", accuracy), ("feasible", feasible)):
+        real(name, share, "between 0 and 1", lambda v: 0 < v < 1)
+    runs, seed = whole("runs", runs, least=2), whole("seed", seed)
     pool = None if executor is None else executor_of(executor)
     with watched(progress) as tell:
         certificate = certify(problem, progress=tell)
         certificate.require()
         saddle = known_saddle(problem)
-        known = None if saddle is None else response(problem, saddle)
         study = _Study(
-            problem=problem, certificate=certificate, known=known, delta=delta, radius=radius,
-            asked=asked,
+            problem=problem, certificate=certificate, radius=radius, delta=delta, rounds=rounds,
+            accuracy=accuracy, feasible=feasible, runs=runs if simulate else 0, seed=seed,
+            known=None if saddle is None else response(problem, saddle),
         )  # fmt: skip
         rows: list[AdviceRow] = []
         if pool is not None:
-            rows = scatter(pool, _row, study, tasks, tell=tell, doing="planning").answers
+            rows, _ = scatter(pool, _row, study, tasks, tell=tell, doing="planning")
         else:
             for done, task in enumerate(tasks):
                 tell("planning", done / len(tasks))
                 rows.append(_row(study, task))
     return Advice(
         agents=problem.agents,
-        feasible=asked.feasible,
-        accuracy=asked.accuracy,
+        feasible=feasible,
+        accuracy=accuracy,
         rows=tuple(rows),
-        recommended=_recommended(rows, asked.accuracy),
+        recommended=_recommended(rows, accuracy),
         interrupted=len(rows) < len(tasks),
     )
 
 
+def _promises(hide: object, epsilons: object) -> list[tuple[Kind, float]]:
+    """What is hidden with which epsilon, row by row."""
+    asked = list(_KINDS) if hide is None else [hide] if isinstance(hide, str) else hide
+    names = entries("hide", asked, "trajectory, offset, everything or a list of them")
+    losses = [
+        real("epsilons", e, "positive numbers", lambda v: 0 < v < math.inf)
+        for e in entries("epsilons", epsilons, "a list of numbers")
+    ]
+    return [(kind_of(name), loss) for name in names for loss in losses]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Study:
-    """What all rows share."""
+    """What all rows share: the arguments of ``advise``, and what is known of the problem."""
 
     problem: Problem
     certificate: Certificate
     known: Response | None
-    delta: float
     radius: float
-    asked: AdviceOptions
+    delta: float
+    rounds: int | None
+    accuracy: float
+    feasible: float
+    runs: int  # simulated per row; 0 for none
+    seed: int
 
     def plan(self, row: AdviceRow, feasible: float | None = None) -> NoisePlan:
         """Return the plan of a promise; hard constraints have none without margins."""
         if any(family.hard for family in self.problem.constraints):
-            feasible = self.asked.feasible
+            feasible = self.feasible
         return plan(
             self.certificate.for_study(),
             epsilon=row.epsilon,
@@ -488,7 +447,7 @@ class _Study:
         """Return what to expect of a plan."""
         if self.known is None:
             return predict_publicly(plan, plan.rounds)
-        return predict(self.known, plan, plan.rounds, feasible=self.asked.feasible)
+        return predict(self.known, plan, plan.rounds, feasible=self.feasible)
 
     def fleet(self, cost: float) -> int:
         """Return how many agents of this kind pay 1% for what costs these a share of ``cost``."""
@@ -496,11 +455,10 @@ class _Study:
 
 
 def _row(study: _Study, task: tuple[Kind, float]) -> AdviceRow:
-    asked = study.asked
-    row = _promise(study, task, asked.rounds)
-    if asked.simulate:
+    row = _promise(study, task, study.rounds)
+    if study.runs:
         row = _simulated(study, row)
-        while asked.rounds is None and not _settled(row, asked.accuracy):
+        while study.rounds is None and not _settled(row, study.accuracy):
             row = _simulated(study, _promise(study, task, 2 * row.rounds))
     return row
 
@@ -514,7 +472,7 @@ def _promise(study: _Study, task: tuple[Kind, float], rounds: int | None) -> Adv
         epsilon=epsilon,
         delta=study.delta,
         rounds=rounds or FEWEST,
-        feasible=study.asked.feasible,
+        feasible=study.feasible,
     )
     try:
         plan = study.plan(row)
@@ -522,7 +480,7 @@ def _promise(study: _Study, task: tuple[Kind, float], rounds: int | None) -> Adv
         if rounds is None:
             # One number of rounds serves for all: only averaged noise counts, and how it scales.
             error = max(predicted.cost, predicted.x or 0.0)
-            suits = rounds_for(kind, predicted.worst[1], error, row.rounds, study.asked.accuracy)
+            suits = rounds_for(kind, predicted.worst[1], error, row.rounds, study.accuracy)
             if suits != row.rounds:
                 row = replace(row, rounds=suits)
                 plan = study.plan(row)
@@ -534,7 +492,6 @@ def _promise(study: _Study, task: tuple[Kind, float], rounds: int | None) -> Adv
         row,
         predicted=predicted,
         sigma=(float(noisy.min(initial=np.inf)), float(noisy.max(initial=0.0))),
-        hidden_offset=_hidden_offset(plan),
         fleet=study.fleet(predicted.cost),
     )
     return row if predicted.useless else _with_margins(study, row, predicted)
@@ -543,7 +500,7 @@ def _promise(study: _Study, task: tuple[Kind, float], rounds: int | None) -> Adv
 def _with_margins(study: _Study, row: AdviceRow, predicted: Prediction) -> AdviceRow:
     """The promise with what its margins really cost, or why there is no room for them."""
     try:
-        kept = study.plan(row, feasible=study.asked.feasible).feasible
+        kept = study.plan(row, feasible=study.feasible).feasible
     except PrivacyError as refusal:
         lost = replace(predicted, feasibility_cost=math.inf)
         return replace(row, predicted=lost, unkept=str(refusal))
@@ -557,13 +514,12 @@ def _with_margins(study: _Study, row: AdviceRow, predicted: Prediction) -> Advic
 
 def _simulated(study: _Study, row: AdviceRow) -> AdviceRow:
     """The promise with what simulated runs measured; without it where that would take too long."""
-    problem, known, runs = study.problem, study.known, study.asked.runs
-    work = runs * row.rounds * problem.size
-    if known is None or row.predicted is None or work > _WORK:
+    problem, known, runs = study.problem, study.known, study.runs
+    if known is None or row.predicted is None or runs * row.rounds * problem.size > _WORK:
         return row
     bare = replace(study.plan(row), feasible=None)  # if nothing is done about violations
     result = simulate(
-        problem, bare, rounds=row.rounds, runs=runs, seed=study.asked.seed, record=[row.rounds],
+        problem, bare, rounds=row.rounds, runs=runs, seed=study.seed, record=[row.rounds],
         progress=False,
     )  # fmt: skip
     x = result.x[result.failed == 0]
@@ -586,30 +542,22 @@ def _recommended(rows: Sequence[AdviceRow], accuracy: float) -> AdviceRow | None
     Where there is no room to keep the constraints, the noise decides.
     """
     worth = [row for row in rows if not row.useless]
-    for kind in _STRONGEST:
+    for kind in reversed(_KINDS):
         cheap = [row for row in worth if row.hide == kind and row.cost <= accuracy]
         if cheap:
             return min(cheap, key=lambda row: row.epsilon)
     return min(worth, key=lambda row: (row.cost, row.worst_noise), default=None)
 
 
-def _hidden_offset(plan: NoisePlan) -> float | None:
-    """The least constant offset over all rounds that is hidden of any agent."""
-    if isinstance(plan.hide, Everything):
-        return None
-    least = float(radii(plan.hide, plan.cloud.agents).min())
-    return least / math.sqrt(plan.rounds) if isinstance(plan.hide, Trajectory) else least
-
-
-def _delta(problem: Problem, asked: AdviceOptions) -> float:
-    delta = _one(problem, "delta", asked.delta)
+def _delta(problem: Problem, value: float | None) -> float:
+    delta = _one(problem, "delta", value)
     if delta is None:
         return float(10.0 ** -math.ceil(math.log10(10 * problem.agents)))
     return real("delta", delta, "in (0, 1)", lambda v: 0 < v < 1)
 
 
-def _radius(problem: Problem, asked: AdviceOptions) -> float:
-    radius = _one(problem, "radius", asked.radius)
+def _radius(problem: Problem, value: float | None) -> float:
+    radius = _one(problem, "radius", value)
     if radius is None:
         width = problem.cloud.upper() - problem.cloud.lower()
         typical = float(np.median(width[width > 0.0])) if np.any(width > 0.0) else 1.0

@@ -14,7 +14,7 @@ from __future__ import annotations
 import os
 from concurrent.futures import Executor
 from dataclasses import asdict, dataclass
-from typing import Any, TypeAlias, final
+from typing import TypeAlias, final
 
 import numpy as np
 from scipy.special import ndtri
@@ -22,7 +22,7 @@ from scipy.stats import beta
 
 from sottovoce.algorithm.algorithm import Algorithm
 from sottovoce.algorithm.dual_averaging import DualAveraging
-from sottovoce.arguments import instance, takes_options, whole
+from sottovoce.arguments import instance, whole
 from sottovoce.errors import InputError
 from sottovoce.network.helper_answers import Blinding
 from sottovoce.network.round_arithmetic import deployed_sampler
@@ -153,7 +153,7 @@ class Audit:
         """Draw misses against false alarms: claimed bound, measured attack, blind guessing."""
         from matplotlib.figure import Figure
 
-        from sottovoce.simulation.convergence import draw
+        from sottovoce.simulation.summary import draw
 
         figure = Figure(figsize=(6.0, 5.6), layout="constrained")
         axes = figure.subplots()
@@ -181,21 +181,7 @@ class Audit:
 @final
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class AuditTask:
-    """Who attacks whom; a game is built from it, in any process.
-
-    Attributes:
-        problem: the whole problem.
-        plan: its noise and its claim.
-        agent: whose behaviour is to be distinguished: a label, or a place counted from 0; the
-            worst-off by default.
-        runs: games per world.
-        rounds: rounds per game.
-        algorithm: what agents and cloud run; by default ``DualAveraging()``, for the paper's
-            release its own.
-        view: who attacks. "outside" receives every release. Of a split cloud the "cloud" takes the
-            masks off what agents sent it, and looks for a mask that was used twice; the "helper"
-            receives every release too, and takes its own noise off.
-    """
+    """Who attacks whom, as ``audit`` is asked; a game is built from it, in any process."""
 
     problem: Problem
     plan: NoisePlan
@@ -224,16 +210,19 @@ class AuditTask:
         return self.plan.guarantee(self.agent)
 
 
-@takes_options(AuditTask)
 def audit(
     problem: Problem,
     plan: NoisePlan,
     *,
+    agent: int | str | None = None,
+    runs: int = 400,
+    rounds: int = 30,
+    algorithm: Algorithm | None = None,
+    view: ViewName = "outside",
     sampler: Sampler | None = None,
     helper: Blinding | None = None,
     progress: bool | Progress | None = None,
     executor: object = None,
-    **attack: Any,
 ) -> Audit:
     """Play the distinguishing game against the deployed code and test its noise.
 
@@ -246,15 +235,26 @@ def audit(
     Args:
         problem: the whole problem.
         plan: its noise and its claim.
+        agent: whose behaviour is to be distinguished: a label, or a place counted from 0; the
+            worst-off by default.
+        runs: games per world.
+        rounds: rounds per game.
+        algorithm: what agents and cloud run; by default ``DualAveraging()``, for the paper's
+            release its own.
+        view: who attacks. "outside" receives every release. Of a split cloud the "cloud" takes the
+            masks off what agents sent it, and looks for a mask that was used twice; the "helper"
+            receives every release too, and takes its own noise off.
         sampler: where noise comes from; by default what a cloud uses. A broken one must be found.
         helper: where the helper's noise comes from, as ``sampler``.
         progress: whether to show progress once it has taken two seconds, by default on a terminal;
             or a callback.
         executor: where to play, a ``concurrent.futures.Executor`` or a Dask client. Every process
             draws noise of its own from its operating system.
-        attack: ``agent``, ``runs``, ``rounds``, ``algorithm`` and ``view``: see ``AuditTask``.
     """
-    task = AuditTask(problem=problem, plan=plan, **attack)
+    task = AuditTask(
+        problem=problem, plan=plan, agent=agent, runs=runs, rounds=rounds, algorithm=algorithm,
+        view=view,
+    )  # fmt: skip
     if executor is not None and not (sampler is None and helper is None):
         raise InputError(
             "sampler must be left out with executor, got both: each process would draw its noise "
@@ -306,10 +306,10 @@ def _played(game: Game, runs: int, tell: Progress) -> _Games:
 def _scattered(task: AuditTask, executor: Executor, tell: Progress) -> list[_Games]:
     sizes = [len(part) for part in parts(task.runs, least=_LEAST_GAMES)]
     words = f"{task.runs:,} games elsewhere"
-    done = scatter(executor, _some, task, sizes, tell=tell, doing=words)
-    if done.interrupted:
+    games, interrupted = scatter(executor, _some, task, sizes, tell=tell, doing=words)
+    if interrupted:
         raise KeyboardInterrupt  # the number of games was fixed beforehand, as the bounds need it
-    return done.answers
+    return games
 
 
 def _some(task: AuditTask, runs: int) -> _Games:
@@ -325,13 +325,14 @@ class Game:
         problem, plan, rounds = task.problem, task.plan, task.rounds
         place = task.attacked.agent
         agent = place + 1  # the network counts from 1
+        deployed = DualAveraging() if plan.release is None else plan.release.algorithm()
         self.view = task.view
         self.own = own_states(problem.cloud, agent)
         self.stated = stated_outputs(plan)
         self.loop = Loopback(
             problem,
             plan,
-            algorithm=task.algorithm or _algorithm(plan),
+            algorithm=task.algorithm or deployed,
             sampler=sampler,
             rounds=rounds,
             agent=agent,
@@ -446,8 +447,3 @@ def _clopper_pearson(count: int, games: int, error: float, *, upper: bool) -> fl
     if upper:
         return 1.0 if count == games else float(beta.ppf(1.0 - error, count + 1, games - count))
     return 0.0 if count == 0 else float(beta.ppf(error, count, games - count + 1))
-
-
-def _algorithm(plan: NoisePlan) -> Algorithm:
-    """The algorithm that works with what a plan releases."""
-    return DualAveraging() if plan.release is None else plan.release.algorithm()

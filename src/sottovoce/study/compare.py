@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from functools import cache, partial
+from functools import partial
 from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
@@ -14,13 +14,13 @@ from numpy.typing import NDArray
 
 from sottovoce.algorithm.algorithm import Algorithm, GradientSteps
 from sottovoce.algorithm.dual_averaging import DualAveraging
-from sottovoce.arguments import entries, instance, takes_options, whole
+from sottovoce.arguments import entries, instance, whole
 from sottovoce.certificate.certificate import certify
 from sottovoce.certificate.optimum import ReferenceOptimum, reference_optimum, saddle_prices
 from sottovoce.errors import InputError, SottovoceError
 from sottovoce.paper.reproduction import published_noise
 from sottovoce.paper.tikhonov import Tikhonov
-from sottovoce.privacy.adjacency import Trajectory
+from sottovoce.privacy.adjacency import PerAgent, Trajectory
 from sottovoce.privacy.limit import accuracy_limit
 from sottovoce.privacy.noise_plan import NoisePlan
 from sottovoce.problem.agents import Array
@@ -168,7 +168,7 @@ class MethodComparison:
         """
         from matplotlib.figure import Figure
 
-        from sottovoce.simulation.convergence import draw
+        from sottovoce.simulation.summary import draw
 
         figure = Figure(figsize=(10.5, 5.4), layout="constrained")
         left, right = figure.subplots(1, 2, sharey=True)
@@ -229,17 +229,19 @@ class MethodComparison:
         axes.grid(which="minor", alpha=0.12)
 
 
-@takes_options(Promise)
 def compare(
     problem: Problem,
     *,
+    epsilon: PerAgent | None = None,
+    delta: PerAgent | None = None,
+    radius: PerAgent | None = None,
+    hide: str | None = None,
     rounds: Sequence[int] = ROUNDS,
     runs: int = 64,
     seed: int = 0,
     algorithms: Mapping[str, Algorithm] | None = None,
     progress: bool | Progress | None = None,
     executor: object = None,
-    **promise: Any,
 ) -> MethodComparison:
     """Run every algorithm with every noise plan of a promise, and compare errors with the limit.
 
@@ -252,7 +254,11 @@ def compare(
     since an algorithm may plan ahead for T rounds.
 
     Args:
-        problem: what to solve.
+        problem: what to solve; its ``[privacy]`` decides where one of the next four is left out.
+        epsilon: the privacy loss, one number or one per agent.
+        delta: the failure probability, likewise.
+        radius: b, how much is hidden of a trajectory or an offset, likewise.
+        hide: "trajectory", "offset" or "everything".
         rounds: the numbers of rounds T.
         runs: independent runs per row.
         seed: any integer that is not negative.
@@ -261,28 +267,31 @@ def compare(
             or a callback.
         executor: where to run, a ``concurrent.futures.Executor`` or a Dask client; results do not
             depend on it. Ctrl-C keeps the rows that are done.
-        promise: ``epsilon``, ``delta``, ``hide`` and ``radius``: see ``Promise``.
     """
     instance("problem", problem, Problem, "sv.Problem(...)")
     counts, runs, seed = _counts(rounds), whole("runs", runs, least=1), whole("seed", seed)
-    able, unable = _able(problem, _algorithms(algorithms))
+    able, unable = _able(problem, algorithms)
+    promise = Promise(epsilon=epsilon, delta=delta, radius=radius, hide=hide)
     with watched(progress) as tell:
-        plans, refused = _plans(problem, Promise(**promise), counts[-1], tell)
+        plans, refused = _plans(problem, promise, counts, tell)
         saddle = reference_optimum(problem)
-        tasks = _tasks(plans, counts, able, free=problem.cloud.sums.free)
+        tasks = _tasks(plans, able, free=problem.cloud.sums.free)
         rows: list[CompareRow] = []
         done, total = 0, sum(task.rounds for task in tasks)
         for task in tasks:
-            heard = task.within(tell, done, total)
-            row = _row(problem, saddle, task, runs=runs, seed=seed, tell=heard, executor=executor)
+            heard = task.within(tell, done / total, task.rounds / total)
+            row = _row(
+                problem, saddle, task, runs=runs, seed=seed, progress=heard, executor=executor
+            )
             if row is None:
                 break
             rows.append(row)
             done += task.rounds
+    longest = counts[-1]
     return MethodComparison(
         runs=runs,
         seed=seed,
-        flat=accuracy_limit(problem, plans[JOINT](counts[-1]), counts[-1], saddle=saddle).flat,
+        flat=accuracy_limit(problem, plans[JOINT][longest], longest, saddle=saddle).flat,
         rows=tuple(rows),
         refusals=(*refused, *unable),
         interrupted=len(rows) < len(tasks),
@@ -313,62 +322,21 @@ def _counts(rounds: Sequence[int]) -> list[int]:
     return sorted(counts)
 
 
-def _algorithms(algorithms: Mapping[str, Algorithm] | None) -> Mapping[str, Algorithm]:
+def _able(
+    problem: Problem, algorithms: Mapping[str, Algorithm] | None
+) -> tuple[dict[str, Algorithm], list[RefusedMethod]]:
+    """The algorithms that can run a problem, and why the others cannot."""
     if algorithms is None:
-        return {"DualAveraging": DualAveraging(), "Tikhonov": Tikhonov()}
+        algorithms = {"DualAveraging": DualAveraging(), "Tikhonov": Tikhonov()}
     known = isinstance(algorithms, Mapping) and len(algorithms) > 0
     if not known or not all(isinstance(a, Algorithm) for a in algorithms.values()):
         raise InputError(
             "algorithms must be algorithms by name, such as {'default': sv.DualAveraging()}, got "
             f"algorithms={algorithms!r:.60}"
         )
-    return algorithms
-
-
-_Plans = dict[str, Callable[[int], NoisePlan]]
-"""Plans by name, each as a function of the number of rounds."""
-
-
-def _plans(
-    problem: Problem, promise: Promise, longest: int, tell: Progress
-) -> tuple[_Plans, list[RefusedMethod]]:
-    """Every plan that exists, and why the others do not."""
-    certificate = certify(problem, progress=tell)
-    aimed = certificate.for_study()
-    planner = partial(promise.plan, problem, aimed, progress=tell)
-    joint = _planned(partial(planner, method="joint"), longest)  # if this fails, input is wrong
-    plans: _Plans = {}
-    refusals: list[RefusedMethod] = []
-    if problem.fingerprint == paper_problem().fingerprint:
-        published = published_noise(certificate)
-        if longest <= published.rounds:
-            plans[PUBLISHED] = lambda count: published
-        else:
-            why = f"covers {published.rounds:,} rounds, not {longest:,}"
-            refusals.append(RefusedMethod(plan=PUBLISHED, why=why))
-    try:
-        plans[PAPER] = _planned(partial(planner, method="paper"), longest)
-    except SottovoceError as error:
-        refusals.append(RefusedMethod(plan=PAPER, why=str(error)))
-    plans[JOINT] = joint
-    return plans, refusals
-
-
-def _planned(planner: Callable[..., NoisePlan], longest: int) -> Callable[[int], NoisePlan]:
-    """The plan for T rounds: one for all T unless every round costs noise of its own."""
-    plan = planner(rounds=longest)
-    if isinstance(plan.hide, Trajectory):
-        return lambda count: plan
-    return cache(lambda count: plan if count == longest else planner(rounds=count))
-
-
-def _able(
-    problem: Problem, asked: Mapping[str, Algorithm]
-) -> tuple[dict[str, Algorithm], list[RefusedMethod]]:
-    """The algorithms that can run a problem, and why the others cannot."""
     able: dict[str, Algorithm] = {}
     refusals: list[RefusedMethod] = []
-    for name, algorithm in asked.items():
+    for name, algorithm in algorithms.items():
         try:
             if isinstance(algorithm, GradientSteps):
                 require_no_rows(problem.local)
@@ -378,61 +346,88 @@ def _able(
     return able, refusals
 
 
+_Plans = dict[str, dict[int, NoisePlan]]
+"""Plans by name and number of rounds."""
+
+
+def _plans(
+    problem: Problem, promise: Promise, counts: Sequence[int], tell: Progress
+) -> tuple[_Plans, list[RefusedMethod]]:
+    """Every plan that exists, and why the others do not."""
+    certificate, longest = certify(problem, progress=tell), counts[-1]
+    aimed = certificate.for_study()
+
+    def planned(method: str) -> dict[int, NoisePlan]:
+        """One plan for all T, unless every round costs noise of its own."""
+        plan = partial(promise.plan, problem, aimed, method=method, progress=tell)
+        last = plan(rounds=longest)
+        if isinstance(last.hide, Trajectory):
+            return dict.fromkeys(counts, last)
+        return {count: last if count == longest else plan(rounds=count) for count in counts}
+
+    joint = planned("joint")  # if this fails, input is wrong
+    plans: _Plans = {}
+    refusals: list[RefusedMethod] = []
+    if problem.fingerprint == paper_problem().fingerprint:
+        published = published_noise(certificate)
+        if longest <= published.rounds:
+            plans[PUBLISHED] = dict.fromkeys(counts, published)
+        else:
+            why = f"covers {published.rounds:,} rounds, not {longest:,}"
+            refusals.append(RefusedMethod(plan=PUBLISHED, why=why))
+    try:
+        plans[PAPER] = planned("paper")
+    except SottovoceError as error:
+        refusals.append(RefusedMethod(plan=PAPER, why=str(error)))
+    plans[JOINT] = joint
+    return plans, refusals
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _CompareTask:
     """One row to compute."""
 
     name: str
-    plan: Callable[[int], NoisePlan]
+    plan: NoisePlan
     label: str
     algorithm: Algorithm
     rounds: int
 
-    def within(self, tell: Progress, done: int, total: int) -> Progress:
-        """Return a callback for this row's part of all rounds."""
+    def within(self, tell: Progress, done: float, part: float) -> Progress:
+        """Return a callback for this row, a part of all rounds after those that are done."""
         words = f"{self.name}, {self.label}, {self.rounds:,} rounds"
-        return lambda _, share=None: tell(words, (done + self.rounds * (share or 0.0)) / total)
+        return lambda _, share=None: tell(words, done + part * (share or 0.0))
 
 
-def _tasks(
-    plans: _Plans, counts: Sequence[int], algorithms: Mapping[str, Algorithm], *, free: bool
-) -> list[_CompareTask]:
+def _tasks(plans: _Plans, algorithms: Mapping[str, Algorithm], *, free: bool) -> list[_CompareTask]:
     def fits(name: str, algorithm: Algorithm) -> bool:
         return (name != JOINT or free) if isinstance(algorithm, GradientSteps) else name == JOINT
 
     return [
         _CompareTask(name=name, plan=plan, label=label, algorithm=algorithm, rounds=count)
-        for name, plan in plans.items()
-        for count in counts
+        for name, by_rounds in plans.items()
+        for count, plan in by_rounds.items()
         for label, algorithm in algorithms.items()
         if fits(name, algorithm)
     ]
 
 
 def _row(
-    problem: Problem,
-    saddle: ReferenceOptimum,
-    task: _CompareTask,
-    *,
-    runs: int,
-    seed: int,
-    tell: Progress,
-    executor: object,
+    problem: Problem, saddle: ReferenceOptimum, task: _CompareTask, **how: Any
 ) -> CompareRow | None:
     """Simulate; None if that was interrupted."""
-    plan = task.plan(task.rounds)
     steps = isinstance(task.algorithm, GradientSteps)
     hat = saddle.mu if steps else saddle_prices(problem, saddle)
     try:
         result = simulate(
-            problem, plan, rounds=task.rounds, runs=runs, seed=seed, algorithm=task.algorithm,
-            saddle=(saddle.x, hat), record=[task.rounds], progress=tell, executor=executor,
+            problem, task.plan, rounds=task.rounds, algorithm=task.algorithm,
+            saddle=(saddle.x, hat), record=[task.rounds], **how,
         )  # fmt: skip
     except KeyboardInterrupt:
         return None
     if result.interrupted:
         return None
-    limit = accuracy_limit(problem, plan, task.rounds, saddle=saddle)
+    limit = accuracy_limit(problem, task.plan, task.rounds, saddle=saddle)
     good = result.failed == 0
     flat = np.isin(np.arange(saddle.x.size), limit.flat)
 

@@ -100,6 +100,11 @@ class Prediction:
             )
         return ""
 
+    def shares(self, row: int) -> tuple[float | None, ...]:
+        """Return the figures of a table: the noise of a row, and what counts for all of them."""
+        noise = float(self.noise[row])
+        return noise, self.violation, self.feasibility_cost, self.x, self.objective
+
     def data(self) -> dict[str, object]:
         """Return everything as plain values for JSON."""
         return {
@@ -176,13 +181,7 @@ def predict(known: Response, plan: NoisePlan, rounds: int, *, feasible: float) -
     optimum of the problem whose sums are off by w, so that the objective is off by
     ``lambda'w + w' (dlambda/dw) w / 2``. Margins of z standard deviations,
     ``(1 - Phi(-z))^m = p`` over m rows with noise, and of the lag (``privacy.margins``) cost mu_j
-    each; a plan with ``feasible`` says what they cost exactly.
-
-    Args:
-        known: how the answer moves with noise.
-        plan: the noise, of the joint method.
-        rounds: T.
-        feasible: the probability p with which all constraints shall be kept together.
+    each; a plan with ``feasible`` says what they cost exactly. The plan is one of the joint method.
     """
     sigma = plan.released_sigma * weights_norm(rounds)
     cloud = known.problem.cloud
@@ -270,9 +269,6 @@ def converging_rounds(noise: float) -> int:
 
     A rule of thumb: where noise is large, prices are hard to find in it; where it is very small,
     what is left of the start counts beside it. ``advise(..., simulate=True)`` measures instead.
-
-    Args:
-        noise: the standard deviation of the noisiest constraint at the answer over its scale.
     """
     calm, loud = _CALM
     longer = max(1.0, noise / loud, math.sqrt(calm / max(noise, calm * 1e-4)))
@@ -284,14 +280,8 @@ def rounds_for(kind: Kind, noise: float, error: float, rounds: int, accuracy: fl
 
     To hide an offset or everything, noise grows as the root of their number and averages away
     again, so the fewest that converge are best. To hide a trajectory they are free, and the error
-    falls as ``1 / sqrt(T)``: so many that it comes down to ``accuracy``.
-
-    Args:
-        kind: what is hidden.
-        noise: of the noisiest constraint over its scale, after ``rounds`` rounds.
-        error: the expected error after ``rounds`` rounds, as a share of 1.
-        rounds: T.
-        accuracy: the error that is good enough, likewise.
+    falls as ``1 / sqrt(T)``: so many that it comes down to ``accuracy``. ``noise``, of the noisiest
+    constraint over its scale, and ``error`` are expected after ``rounds`` rounds.
     """
     if kind != "trajectory":
         return converging_rounds(noise)

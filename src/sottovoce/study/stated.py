@@ -191,16 +191,8 @@ class _Share:
 
     def of_agent(self, place: int) -> _Share:
         """Return the part of one agent of the group, whose states come first."""
-        one = slice(place, place + 1)
-        group = replace(
-            self.group,
-            count=1,
-            lower=self.group.lower[one],
-            upper=self.group.upper[one],
-            parameters={s: values[one] for s, values in self.group.parameters.items()},
-        )
         weights = None if self.weights is None else self.weights[:, [place]]
-        return replace(self, group=group, first=0, weights=weights)
+        return replace(self, group=self.group.some(np.array([place])), first=0, weights=weights)
 
     def contributed(self, points: Array) -> Iterator[tuple[int, Array]]:
         """Yield outputs, and what each agent adds to them at each point."""
