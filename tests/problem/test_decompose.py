@@ -43,32 +43,25 @@ def named(found: Decomposed) -> Expression:
 # --- the table of the design, row by row ---------------------------------------------------------
 
 
-def test_a_sum_of_terms_of_one_agent_each_stays_as_it_is() -> None:
-    found = written(a**2 + exp(b) + c * d - 5)
-    assert same(found.sums, a**2 + exp(b) + c * d)
-    assert (found.lower, found.upper, found.phi) == ((-np.inf,), (5.0,), None)
+@pytest.mark.parametrize(
+    ("inside", "bound", "equality"),
+    [(a**2 + exp(b) + c * d, 5.0, False), (2 * a + b - 3 * c, 7.0, True)],
+)
+def test_a_sum_of_terms_of_one_agent_each_stays_as_it_is(
+    inside: Any, bound: float, equality: bool
+) -> None:
+    found = written(inside - bound, equality=equality)
+    assert same(found.sums, inside)
+    assert (found.upper, found.phi) == ((bound,), None)
+    assert found.lower == ((bound if equality else -np.inf),)
     assert found.as_stated
     assert found.how == AS_STATED
-
-
-def test_an_equality_is_a_sum_at_a_point() -> None:
-    found = written(2 * a + b - 3 * c - 7, equality=True)
-    assert same(found.sums, 2 * a + b - 3 * c)
-    assert (found.lower, found.upper) == ((7.0,), (7.0,))
-    assert found.as_stated
-
-
-E_SQUARED = math.exp(2)
 
 
 @pytest.mark.parametrize(
     ("g", "inside", "bound"),
     [
-        (
-            log(exp(a) + exp(b) + exp(c)) - 2,
-            exp(a) + exp(b) + exp(c),
-            math.exp(2),
-        ),
+        (log(exp(a) + exp(b) + exp(c)) - 2, exp(a) + exp(b) + exp(c), math.exp(2)),
         (sqrt(a**2 + b**2 + 4) - 3, a**2 + b**2, 5.0),
         (3 * exp(a**2 + b) - 6, a**2 + b, np.log(2)),
         ((a**2 + b**2) ** 2 - 4, a**2 + b**2, 2.0),
@@ -94,27 +87,26 @@ def test_the_square_of_a_sum_lies_between_two_bounds_written_out_or_not(g: Any) 
     assert found.upper == pytest.approx((-1 + np.sqrt(50),))
 
 
+ROWS = (a + 2 * b + d, b - c + 3 * d)
+
+
 @pytest.mark.parametrize(
-    "g", [(a + 10 * b) ** 2 + c**2 - 9, a**2 + 20 * a * b + 100 * b**2 + c**2 - 9]
+    ("g", "unwrapped"),
+    [
+        # a square beside another agent's term, written out or not; a disc; as many as the rank
+        ((a + 10 * b) ** 2 + c**2 - 9, None),
+        (a**2 + 20 * a * b + 100 * b**2 + c**2 - 9, None),
+        (sqrt(1 + (a - c) ** 2 + (b - d) ** 2) - 3, (a - c) ** 2 + (b - d) ** 2 - 8),
+        (expand(canonical(sum_squares(*ROWS) + 2 * ROWS[0] - 5)), None),
+        # a separable rest beside a formula; sums of which others are combinations
+        (exp(a - b) + a**2 + b**4 + c + d**2 - 9, None),
+        (exp(a + b) + exp(a - b) + exp(a) + exp(b) - 30, None),
+    ],
 )
-def test_a_square_beside_another_agents_term_takes_two_sums(g: Any) -> None:
+def test_these_take_two_sums_in_a_region_that_says_the_same(g: Any, unwrapped: Any) -> None:
     found = written(g)
     assert len(found.sums) == 2
-    assert named(found) is expand(canonical(g))
-
-
-def test_a_distance_is_a_disc() -> None:
-    found = written(sqrt(1 + (a - c) ** 2 + (b - d) ** 2) - 3)
-    assert len(found.sums) == 2
-    assert named(found) is expand(canonical((a - c) ** 2 + (b - d) ** 2 - 8))
-
-
-def test_a_quadratic_form_takes_as_many_sums_as_its_rank() -> None:
-    rows = (a + 2 * b + d, b - c + 3 * d)
-    g = expand(canonical(sum_squares(*rows) + 2 * rows[0] - 5))
-    found = written(g)
-    assert len(found.sums) == 2
-    assert named(found) is g
+    assert named(found) is expand(canonical(g if unwrapped is None else unwrapped))
 
 
 def test_a_large_separable_part_of_a_quadratic_form_is_one_sum() -> None:
@@ -124,11 +116,18 @@ def test_a_large_separable_part_of_a_quadratic_form_is_one_sum() -> None:
     assert len(found.sums) == 2
 
 
-def test_what_is_separable_beside_a_formula_is_one_more_sum() -> None:
-    g = exp(a - b) + a**2 + b**4 + c + d**2 - 9
-    found = written(g)
-    assert same(found.sums, a - b, a**2 + b**4 + c + d**2)
-    assert named(found) is expand(canonical(g))
+@pytest.mark.parametrize(
+    ("g", "sums"),
+    [
+        (exp(a - b) + a**2 + b**4 + c + d**2 - 9, (a - b, a**2 + b**4 + c + d**2)),
+        # A function of one sum needs no form: the sum takes all its values.
+        (1 / (a + b) + c**2 - 4, (a + b, c**2)),
+        # Multiples of a sum share it.
+        ((a + b) ** 4 + exp(2 * a + 2 * b) + exp(-a - b) + c - 9, (a + b, c)),
+    ],
+)
+def test_what_is_separable_beside_a_formula_is_one_more_sum(g: Any, sums: Any) -> None:
+    assert same(written(g).sums, *sums)
 
 
 def test_the_fallback_is_the_components_that_are_mixed() -> None:
@@ -156,22 +155,9 @@ def test_a_separable_part_never_hides_that_phi_bends_down() -> None:
 
 
 def test_dependent_sums_are_written_in_an_independent_set() -> None:
-    g = exp(a + b) + exp(a - b) + exp(a) + exp(b) - 30
-    found = written(g)
-    assert len(found.sums) == 2
-    assert named(found) is canonical(g)
+    found = written(exp(a + b) + exp(a - b) + exp(a) + exp(b) - 30)
     at_a, at_b = (values(found.sums, [s is t for t in STATES]) for s in (a, b))
     assert np.linalg.matrix_rank([at_a, at_b]) == 2
-
-
-def test_a_function_of_one_sum_needs_no_form_because_the_sum_takes_all_its_values() -> None:
-    found = written(1 / (a + b) + c**2 - 4)
-    assert same(found.sums, a + b, c**2)
-
-
-def test_multiples_of_a_sum_share_it() -> None:
-    found = written((a + b) ** 4 + exp(2 * a + 2 * b) + exp(-a - b) + c - 9)
-    assert same(found.sums, a + b, c)
 
 
 # --- equalities ---------------------------------------------------------------------------------

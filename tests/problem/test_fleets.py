@@ -10,14 +10,14 @@ import scipy.sparse as sparse
 
 import sottovoce as sv
 from formula_values import evaluate
-from sottovoce.errors import ProblemError
+from sottovoce.errors import CertificateError, ProblemError
 from sottovoce.formula.canonical import canonical
 from sottovoce.formula.expression import symbol
 from sottovoce.formula.tape import tape
 from sottovoce.kernels.fleet_kernel import FleetKernel
 from sottovoce.kernels.fleet_kernel import FleetStates as States
 from sottovoce.problem.fleet import Fleet
-from sottovoce.problem.fleets import agent_fleet, fleets_of, form_of, in_template, key_of
+from sottovoce.problem.fleets import agent_fleet, fleets_of, in_template, parametrised
 
 X = symbol("a")
 
@@ -36,22 +36,17 @@ X = symbol("a")
 def test_formulas_that_differ_in_numbers_only_have_one_form(
     left: Any, right: Any, same: bool
 ) -> None:
-    formulas = [canonical(left), canonical(right)]
-    keys = [key_of(formula, {X: 0}) for formula in formulas]
-    assert (keys[0][0] is keys[1][0]) is same
-    for (key, numbers), formula in zip(keys, formulas, strict=True):
-        form = form_of((key,), 1)
-        (value,) = tape(form.formulas, (*form.symbols, *form.parameters))(0.3, *numbers)
-        assert value == pytest.approx(evaluate(formula, {X: 0.3}), rel=1e-14)
+    templates = [parametrised(canonical(formula), {X: 0}, []) for formula in (left, right)]
+    assert (templates[0] is templates[1]) is same
 
 
-def test_formulas_of_one_form_keep_their_numbers_apart() -> None:
-    formulas = [canonical(2.5 * X**2 + 0.5), canonical((X - 3) ** 2), canonical(7.0 * X)]
-    read = [key_of(formula, {X: 0}) for formula in formulas]
-    form = form_of(tuple(key for key, _ in read), 1)
-    numbers = [value for _, values in read for value in values]
-    found = tape(form.formulas, (*form.symbols, *form.parameters))(0.3, *numbers)
-    assert found == pytest.approx([evaluate(formula, {X: 0.3}) for formula in formulas])
+def test_formulas_of_one_template_keep_their_numbers_apart() -> None:
+    formulas = [2.5 * X**2 + 0.5, (X - 3) ** 2, 7.0 * X, X / 3, sv.exp(2.5 * X) + sv.maximum(X, 2)]
+    numbers: list[float] = []
+    templates = [parametrised(canonical(f), {X: 0}, numbers) for f in formulas]
+    inputs = [symbol("x[1]"), *(symbol(f"p[{k + 1}]") for k in range(len(numbers)))]
+    values = tape(templates, inputs)(0.3, *numbers)
+    assert values == pytest.approx([evaluate(f, {X: 0.3}) for f in formulas], rel=1e-14)
 
 
 def test_rows_become_weights_terms_by_template_and_mixtures() -> None:
@@ -136,6 +131,14 @@ def test_many_agents_are_certified_by_their_forms() -> None:
     assert saddle is sv.reference_optimum(problem)  # kept with the problem
     slope = 2 * curvature * (saddle.x - centre) + A.T @ saddle.mu
     assert np.max(np.abs(slope[np.abs(saddle.x) < 5])) < 1e-8
+
+
+def test_a_message_about_a_fleet_has_the_numbers_that_were_stated() -> None:
+    x = sv.agents(2, lower=0, upper=4)
+    rows = [-3.5 * sv.sqrt(x[0]) - 4.5 * sv.sqrt(x[1]) <= 3]
+    problem = sv.Problem(objectives=[x[0] ** 2, x[1] ** 2], constraints=rows)
+    with pytest.raises(CertificateError, match=r"slope of -1.75/sqrt\(x\[1\]\) has no finite"):
+        sv.certify(problem)
 
 
 def scalars(n: int = 40) -> sv.Problem:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -128,14 +127,6 @@ def test_a_problem_without_coupling_is_refused() -> None:
     x = sv.agents(2, lower=0, upper=1)
     with pytest.raises(ProblemError, match="at least one constraint that couples agents, got none"):
         sv.Problem(agents=x, objectives=list(x), constraints=[x[0] <= 0.5, x[1] <= 0.5])
-
-
-def test_such_constraints_survive_a_folder(tmp_path: Path) -> None:
-    stated = problem(lambda x: x**2 <= 4, "x2[1] >= -1")
-    stated.save(tmp_path / "p")
-    again = sv.Problem.load(tmp_path / "p")
-    assert again.fingerprint == stated.fingerprint
-    assert {family.name for family in again.cloud.own} == {"g1", "g2"}
 
 
 def test_the_optimum_respects_them_without_a_multiplier() -> None:

@@ -151,8 +151,9 @@ def _norm(slopes: Slopes, group: Group) -> Array:
         squares = sum(np.square(size) * UP for size in sizes)
         norm = np.sqrt(squares) * (1.0 + (len(sizes) + 8) * 2.0**-52)
     if not np.all(np.isfinite(norm)):
+        slope = group.fill(next(iter(slopes.values())), int(np.argmin(np.isfinite(norm))))
         raise CertificateError(
-            f"the slope of {next(iter(slopes.values()))} has no finite bound on the agents' boxes: "
+            f"the slope of {slope} has no finite bound on the agents' boxes: "
             "tighten the bounds so that every formula stays defined and finite"
         )
     return np.asarray(np.broadcast_to(norm, (group.count,)))

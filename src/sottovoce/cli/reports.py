@@ -18,7 +18,7 @@ from sottovoce.privacy.feasibility import nearest_zero, unsafe_fallbacks
 from sottovoce.privacy.gaussian import attacker
 from sottovoce.privacy.statement import down, feasibility_data, hidden, not_covered, up
 from sottovoce.privacy.trust import WORDS, trust_of
-from sottovoce.problem.evaluate import violation
+from sottovoce.problem.problem import violation
 
 if TYPE_CHECKING:
     from sottovoce.certificate.certificate import Certificate

@@ -1,7 +1,7 @@
 """Problems: what people state, who knows what of it, and the sums that couple agents.
 
     formulas and texts (agents, stating)  ->  families of rows (constraints, linear_rows)
-    ->  rows of one agent in its set (own_rows, local, feasible), others as sums (sums, decompose)
+    ->  rows of one agent in its set (local, feasible), others as sums (sums, decompose)
     ->  fleets with templates and parameters (fleet, fleets)  ->  numbers (numeric, evaluate)
 
 Nothing here certifies, draws noise or runs rounds.

@@ -411,15 +411,12 @@ def upper_bounds(groups: Sequence[Group]) -> Array:
 
 
 def read_states(what: str, given: object, group: Group) -> Array:
-    """Return a state for every agent of a group, shape (count, d), from one for all or one each.
-
-    Raises:
-        ProblemError: if it is none; the values stay unsaid, they are private.
-    """
+    """Return a state for every agent of a group, shape (count, d), from one for all or one each."""
     shape = (group.count, group.dim)
     try:
         return _broadcast(read_only(given), shape)
     except (TypeError, ValueError, OverflowError):
+        # The values stay unsaid: they are private, and messages end up in logs.
         raise ProblemError(
             f"{what} of {group.name} must be numbers of the shape {shape}, got "
             f"{type(given).__name__}"
@@ -432,9 +429,6 @@ def require_distinct_labels(groups: Sequence[Group]) -> None:
     Budgets, files and reports know an agent by its label alone. No label of a fleet is written
     out: fleet ``b`` holds ``b`` followed by 1..count, so two groups of different names meet if and
     only if the first label of one is a label of the other (``x1`` of 5 meets ``x`` of 11 in x11).
-
-    Raises:
-        ProblemError: naming the label and both groups.
     """
     fleets = {group.name: group for group in groups if group.count > 1}
     for group in groups:

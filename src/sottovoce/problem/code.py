@@ -69,11 +69,7 @@ class Watched:
         self.monotone = True
 
     def __call__(self, x: Array) -> Array:
-        """The gradient at x, shape (d,).
-
-        Raises:
-            InputError: if it is no vector of finite numbers.
-        """
+        """The gradient at x, shape (d,)."""
         value = np.asarray(self._gradient(np.array(x)), dtype=np.float64).reshape(-1)
         if value.shape != (self._dim,) or not np.isfinite(value).all():
             numbers = "1 finite number" if self._dim == 1 else f"{self._dim} finite numbers"

@@ -16,10 +16,11 @@ from sottovoce.formula.expression import ZERO, Expression, expression, number
 from sottovoce.formula.functions import formula_array
 from sottovoce.problem.agents import Agents, Array, Group, State, owners, read_only
 from sottovoce.problem.linear_rows import (
+    Entries,
     Linear,
     Weights,
-    compressed,
     entries_of,
+    linear_of,
     linear_rows,
     sparse,
 )
@@ -300,52 +301,47 @@ def total_over(group: Group, terms: Sequence[Expression], weights: Weights = Non
 
 def one_by_one(stated: Total) -> Total:
     """Return the same sums over single agents' states: weights of components, or formulas."""
-    made = replace(stated, sums=())
+    written = replace(stated, sums=())
     for part in stated.sums:
-        (agents,) = owners(part.terms)
-        count, dim = part.group.count, part.group.dim
-        if count > _WRITTEN_OUT:
-            raise ProblemError(
-                f"a total over {count:,} agents must be added, multiplied by numbers or compared, "
-                f"got another use, or single states beside it: at most {_WRITTEN_OUT:,} agents are "
-                "written out"
-            )
-        place = {s: c for c, s in enumerate(part.group.symbols)}
-        weights = np.ones((1, count)) if part.weights is None else part.weights
-        entry_row, agent, weight = entries_of(weights)
-        rows, columns, values = [], [], []
-        rest: list[list[Expression]] = [[] for _ in range(part.rows)]
-        for t, h in enumerate(part.terms):
-            row = entry_row * len(part.terms) + t
-            if h in place:
-                rows.append(row)
-                columns.append(agent * dim + place[h])
-                values.append(weight)
-                continue
-            own = [canonical(agents.alone(h, i)) for i in range(count)]
-            for r, i, w in zip(row.tolist(), agent.tolist(), weight, strict=True):
-                rest[r].append(multiply(number(w), own[i]))
-        more = Total(
-            sums=(),
-            rest=tuple(add(*terms) for terms in rest) if any(rest) else (),
-            offset=read_only(np.zeros(part.rows)),
+        written = written + _written_out(part)
+    return written
+
+
+def _written_out(part: FleetSum) -> Total:
+    (agents,), count = owners(part.terms), part.group.count
+    place = {s: c for c, s in enumerate(part.group.symbols)}
+    if count > _WRITTEN_OUT:
+        raise ProblemError(
+            f"a total over {count:,} agents must be added, multiplied by numbers or compared, "
+            f"got another use, or single states beside it: at most {_WRITTEN_OUT:,} agents are "
+            "written out"
         )
-        if rows:
-            shape = (part.rows, count * dim)
-            entries = np.concatenate(rows), np.concatenate(columns), np.concatenate(values)
-            matrix = compressed(*entries, shape)
-            more = replace(more, linear=Linear(symbols=agents.symbols, weights=matrix))
-        made = made + more
-    return made
+    weights = np.ones((1, count)) if part.weights is None else part.weights
+    entry_row, agent, weight = entries_of(weights)
+    entries: list[Entries] = []
+    rest: list[list[Expression]] = [[] for _ in range(part.rows)]
+    for t, h in enumerate(part.terms):
+        row = entry_row * len(part.terms) + t
+        if h in place:
+            entries.append((row, agent * part.group.dim + place[h], weight))
+            continue
+        formulas = [canonical(agents.alone(h, i)) for i in range(count)]
+        for r, i, w in zip(row.tolist(), agent.tolist(), weight, strict=True):
+            rest[r].append(multiply(number(w), formulas[i]))
+    linear = None
+    if entries:
+        row, column, values = map(np.concatenate, zip(*entries, strict=True))
+        linear = linear_of(agents.symbols, part.rows, (row, column, values))
+    return Total(
+        sums=(),
+        rest=tuple(add(*terms) for terms in rest) if any(rest) else (),
+        offset=read_only(np.zeros(part.rows)),
+        linear=linear,
+    )
 
 
 def linear_total(symbols: Sequence[Expression], weights: Weights) -> Total:
-    """Return the sums ``W x`` over components of states, to be compared with <= or >=.
-
-    Args:
-        symbols: the components.
-        weights: W, a dense or SciPy sparse array with one column for each.
-    """
+    """Return the sums ``W x`` over components of states, to be compared with <= or >=."""
     matrix = _matrix(weights, len(symbols), "A in A @ x", "component of the states")
     linear = linear_rows(symbols, matrix)
     return Total(sums=(), rest=(), offset=read_only(np.zeros(linear.rows)), linear=linear)

@@ -96,17 +96,7 @@ class Named:
 
 
 def decompose(g: Expression, owners: Owners, *, name: str, equality: bool = False) -> Decomposed:
-    """Write ``g(x) <= 0``, or ``g(x) = 0``, as sums in a public set, with as few sums as it takes.
-
-    Args:
-        g: a formula in the states of named agents.
-        owners: whose states these are.
-        name: the constraint's, for errors.
-        equality: whether g must be 0; then it must be affine.
-
-    Raises:
-        ProblemError: if an equality is not affine.
-    """
+    """Write ``g(x) <= 0``, or an affine ``g(x) = 0``, as few sums in a public set."""
     if equality:
         require_affine(name, g)
         parts, constant, _ = separated(expand(g), owners)

@@ -72,14 +72,7 @@ class EpigraphForm:
 def epigraph_form(
     group: Group, objective: Expression, terms: Sequence[Expression], local: LocalSet
 ) -> EpigraphForm:
-    """Return what the agents of a group minimise in epigraph form.
-
-    Args:
-        group: the agents.
-        objective: f, convex.
-        terms: every h, convex or affine.
-        local: their local constraints.
-    """
+    """Return what the agents of a group minimise in epigraph form."""
     writer = EpigraphWriter(group.name)
     smooth = writer.of(objective)
     flat = tuple(writer.of(h) for h in terms)

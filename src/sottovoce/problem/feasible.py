@@ -18,9 +18,8 @@ from numpy.typing import NDArray
 from sottovoce.errors import ProblemError
 from sottovoce.formula.connected import Indices
 from sottovoce.problem.agents import Array, Group, read_only, read_states
-from sottovoce.problem.local import LocalSet
+from sottovoce.problem.local import MET, LocalSet
 from sottovoce.problem.numeric import Formulas
-from sottovoce.problem.own_rows import MET
 
 _SWEEPS = 60
 _PROGRAMS = 100
@@ -30,11 +29,7 @@ _LONG = 80  # letters of a row in a message
 
 @np.errstate(all="ignore")  # where a row is not defined, it is not met
 def require_nonempty(group: Group, local: LocalSet) -> None:
-    """Refuse a local set that holds no point.
-
-    Raises:
-        ProblemError: naming the first agent whose set is empty, and rows that exclude each other.
-    """
+    """Refuse a local set that holds no point."""
     if not local.rows:
         return
     every = range(local.rows)
@@ -168,16 +163,7 @@ class _Tangents:
 
 @np.errstate(all="ignore")
 def read_fallback(given: object, group: Group, own: LocalSet) -> Array | None:
-    """Return what the agents of a group apply without an answer, shape (count, d), if it is said.
-
-    Args:
-        given: one state for all of them, or one for each.
-        group: the agents.
-        own: the set that each of them keeps to.
-
-    Raises:
-        ProblemError: if it is no such state; the values stay unsaid, they are private.
-    """
+    """Return what a group's agents apply without an answer, shape (count, d), if it is said."""
     if given is None:
         return None
     points = read_states("fallback", given, group)
@@ -196,16 +182,7 @@ def read_fallback(given: object, group: Group, own: LocalSet) -> Array | None:
 def own_domain(
     groups: Sequence[Group], domain: Sequence[Group], local: Sequence[LocalSet]
 ) -> tuple[Group, ...]:
-    """Return the public groups with every agent's own bounds inside the public ones.
-
-    Args:
-        groups: the agents, with all their parameters.
-        domain: the groups with the public boxes of a run.
-        local: what each group's agents keep to besides.
-
-    Raises:
-        ProblemError: naming the agent, and the rows, that leave it no point there.
-    """
+    """Return the public groups with every agent's own bounds inside the public ones."""
     found = []
     for group, public, own in zip(groups, domain, local, strict=True):
         lower, upper = own_bounds(group, own, public.lower, public.upper)
@@ -215,11 +192,7 @@ def own_domain(
 
 
 def own_bounds(group: Group, own: LocalSet, lower: Array, upper: Array) -> tuple[Array, Array]:
-    """Return the bounds of the agents' own sets inside public ones, all of shape (count, d).
-
-    Raises:
-        ProblemError: naming the agent, and the rows, that leave it no point there.
-    """
+    """Return the bounds of the agents' own sets inside public ones, all of shape (count, d)."""
     low = _tighter(own.lower, lower, np.maximum)
     high = _tighter(own.upper, upper, np.minimum)
     if (low is not own.lower or high is not own.upper) and np.any(low > high):

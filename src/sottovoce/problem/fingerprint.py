@@ -54,14 +54,9 @@ def _feed(digest: hashlib.blake2b, part: object) -> None:
             _feed(digest, "hard")
         if part.linear is not None:
             # By name and not by place: the same row has one hash, however it was written.
-            weights, symbols = part.linear.weights, part.linear.symbols
-            used = sorted(np.unique(weights.indices).tolist(), key=lambda c: symbols[c].name)
-            _feed(digest, [symbols[c].name for c in used])
-            place = np.zeros(len(symbols), dtype=np.int64)
-            place[used] = np.arange(len(used))
-            column = place[weights.indices]
-            order = np.lexsort((column, np.repeat(np.arange(part.rows), np.diff(weights.indptr))))
-            for array in (weights.data[order], column[order], weights.indptr):
+            by_name = part.linear.of(part.linear.used(), by_name=True)
+            _feed(digest, [s.name for s in by_name.symbols])
+            for array in (by_name.values, by_name.column, by_name.indptr):
                 _feed_array(digest, array)
     else:
         raise TypeError(f"cannot fingerprint a {type(part).__name__}")

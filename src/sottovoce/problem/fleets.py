@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from itertools import chain
 from typing import NamedTuple, TypeAlias, final
 
@@ -26,8 +25,6 @@ from sottovoce.problem.constraints import Constraint
 from sottovoce.problem.fleet import Fleet, FleetContribution
 from sottovoce.problem.linear_rows import (
     Weights,
-    coefficients,
-    compressed,
     exact_float,
     sparse,
 )
@@ -95,36 +92,29 @@ def agent_fleet(
     if group.count > 1:
         return _stated(group, index, objective, local, families)
     agent = _named_agents(groups, families, [index])[0][index]
-    terms = dict(agent.terms)
-    for state, weights in zip(group.symbols, agent.weights, strict=True):
-        terms |= {row: multiply(number(w), state) for row, w in weights.items()}
-    sums = tuple(FleetContribution(row=row, terms=(terms[row],)) for row in sorted(terms))
+    sums = _contributions(agent.terms, group.symbols, [agent.weights])
     return Fleet(group=group, objective=objective, sums=sums, local=local, places=(index,))
 
 
 def in_template(fleet: Fleet) -> Fleet:
     """Return a named agent, as ``agent_fleet`` gives it, by its template."""
-    place = {s: c for c, s in enumerate(fleet.group.symbols)}
-    terms: dict[int, Expression] = {}
-    weights: list[dict[int, float]] = [{} for _ in place]
-    for part in fleet.sums:
-        read = coefficients(part.terms[0])
-        if read is not None and len(read[0]) == 1 and read[1] == 0.0:
-            ((state, weight),) = read[0].items()
-            weights[place[state]][part.row] = weight
-        else:
-            terms[part.row] = part.terms[0]
-    template, member = _by_template(
-        _NamedAgent(
-            group=fleet.group,
-            index=fleet.places[0],
-            terms=terms,
-            weights=weights,
-            objective=fleet.objective,
-            local=fleet.local,
-        )
+    agent = _NamedAgent(
+        group=fleet.group,
+        index=fleet.places[0],
+        terms={part.row: part.terms[0] for part in fleet.sums if part.weights is None},
+        weights=(),
+        objective=fleet.objective,
+        local=fleet.local,
     )
-    return _joined(template, [member])
+    template, member = _by_template(agent)
+    joined = _joined(template, [member])
+    state = dict(zip(fleet.group.symbols, joined.group.symbols, strict=True))
+    tables = (
+        replace(part, terms=tuple(state[s] for s in part.terms))
+        for part in fleet.sums
+        if part.weights is not None
+    )
+    return replace(joined, sums=(*joined.sums, *tables))
 
 
 def row_constants(families: Sequence[Constraint]) -> Array:
@@ -276,7 +266,7 @@ class _Template(NamedTuple):
 
     Attributes:
         dim: the number of components.
-        keys: their formulas: objective, terms, local inequalities, local equalities.
+        formulas: objective, terms, local inequalities and equalities, parameters for numbers.
         rows: the rows of the terms.
         used: the components that have weights.
         local: how many inequalities and equalities each keeps.
@@ -284,7 +274,7 @@ class _Template(NamedTuple):
     """
 
     dim: int
-    keys: tuple[Expression, ...]
+    formulas: tuple[Expression, ...]
     rows: tuple[int, ...]
     used: tuple[int, ...]
     local: tuple[int, int]
@@ -300,17 +290,15 @@ def _by_template(agent: _NamedAgent) -> tuple[_Template, _Member]:
     rows = tuple(sorted(agent.terms))
     kept = () if agent.local is None else agent.local.inequalities
     equal = () if agent.local is None else agent.local.equalities
-    keys: list[Expression] = []
+    formulas: list[Expression] = []
     numbers: list[float] = []
     first = 0
     for formula in (agent.objective, *(agent.terms[row] for row in rows), *kept, *equal):
-        first = len(numbers) if len(keys) == 1 + len(rows) else first
-        key, values = key_of(formula, place)
-        keys.append(key)
-        numbers += values
+        first = len(numbers) if len(formulas) == 1 + len(rows) else first
+        formulas.append(parametrised(formula, place, numbers))
     template = _Template(
         dim=agent.group.dim,
-        keys=tuple(keys),
+        formulas=tuple(formulas),
         rows=rows,
         used=tuple(c for c, weights in enumerate(agent.weights) if weights),
         local=(len(kept), len(equal)),
@@ -337,19 +325,15 @@ def _joined(template: _Template, members: Sequence[_Member]) -> Fleet:
     """The fleet of named agents with one template."""
     agents = [agent for agent, _ in members]
     rows, inequalities = template.rows, template.local[0]
-    formulas, symbols, parameters = form_of(template.keys, template.dim)
+    formulas, symbols = template.formulas, tuple(_state(c) for c in range(template.dim))
+    parameters = [_parameter(k + 1) for k in range(len(members[0][1]))]
     same = {
         parameters[place]: multiply(number(sign), ONE if at < 0 else parameters[at])
         for place, at, sign in template.repeated
     }
     own = [substitute(row, same) for row in formulas[1 + len(rows) :]]
     numbers = np.array([values for _, values in members]).reshape(len(members), -1)
-    sums = [
-        FleetContribution(row=row, terms=(h,))
-        for row, h in zip(rows, formulas[1 : 1 + len(rows)], strict=True)
-    ]
-    if template.used:
-        sums.append(_table(template.used, symbols, [agent.weights for agent in agents]))
+    terms = dict(zip(rows, formulas[1 : 1 + len(rows)], strict=True))
     sets = [agent.local for agent in agents if agent.local is not None]
     local = None
     if sets:
@@ -370,40 +354,50 @@ def _joined(template: _Template, members: Sequence[_Member]) -> Fleet:
             parameters=dict(zip(parameters, numbers.T.copy(), strict=True)),
         ),
         objective=formulas[0],
-        sums=tuple(sums),
+        sums=_contributions(terms, symbols, [agent.weights for agent in agents]),
         local=local,
         places=tuple(agent.index for agent in agents),
     )
 
 
-def _table(
-    used: Sequence[int],
+def _contributions(
+    terms: Mapping[int, Expression],
     symbols: Sequence[Expression],
     members: Sequence[Sequence[Mapping[int, float]]],
-) -> FleetContribution:
-    """What is linear: the weight of component ``used[t]`` of agent i in column ``i T + t``."""
+) -> tuple[FleetContribution, ...]:
+    """Terms by row, and as one table what is linear: agents' weights by component and row.
+
+    The weight of the t-th of T components that have some is in column ``i T + t`` for agent i.
+    """
+    sums = tuple(FleetContribution(row=row, terms=(terms[row],)) for row in sorted(terms))
+    used = [c for c, weights in enumerate(members[0]) if weights]
+    if not used:
+        return sums
     columns = [weights[c] for weights in members for c in used]
     row = np.fromiter(chain.from_iterable(columns), dtype=np.int64)
     values = np.fromiter(chain.from_iterable(c.values() for c in columns), dtype=np.float64)
     column = np.repeat(np.arange(len(columns)), [len(c) for c in columns])
     shape = (int(row.max()) + 1, len(columns))
     full = len(used) == 1 and values.size >= _DENSE * shape[0] * shape[1]
-    terms = tuple(symbols[c] for c in used)
     if full or shape[0] * shape[1] <= _SMALL:
-        matrix: Weights = compressed(row, column, values, shape).toarray()
+        matrix: Weights = np.zeros(shape)
+        matrix[row, column] = values
     else:
         matrix = sparse.csr_array((values, (row, column)), shape=shape)
-    return FleetContribution(row=0, terms=terms, weights=matrix, table=not full)
+    states = tuple(symbols[c] for c in used)
+    return (*sums, FleetContribution(row=0, terms=states, weights=matrix, table=not full))
 
 
-def key_of(formula: Expression, place: Mapping[Expression, int]) -> tuple[Expression, list[float]]:
-    """Return a formula with parameters in place of its numbers, and these numbers.
+def parametrised(
+    formula: Expression, place: Mapping[Expression, int], numbers: list[float]
+) -> Expression:
+    """Return a formula with parameters in place of its numbers, which join ``numbers``.
 
     Args:
         formula: in the components of one state.
         place: which component, from 0, each symbol is.
+        numbers: those of the parameters ``p[1]``, ``p[2]``, ... so far.
     """
-    numbers: list[float] = []
 
     def written(part: Expression) -> Expression:
         value = exact_float(part.value) if part.is_number else None
@@ -416,35 +410,9 @@ def key_of(formula: Expression, place: Mapping[Expression, int]) -> tuple[Expres
         return rebuilt(part, [written(a) for a in part.args])
 
     if not formula.symbols:
-        return written(formula), numbers
+        return written(formula)
     # Terms are ordered by names: states get theirs first, so that equal templates agree in order.
-    return written(substitute(formula, {s: _state(c) for s, c in place.items()})), numbers
-
-
-class Form(NamedTuple):
-    """Formulas, and the components of a state and the parameters that they name."""
-
-    formulas: tuple[Expression, ...]
-    symbols: tuple[Expression, ...]
-    parameters: tuple[Expression, ...]
-
-
-@lru_cache(maxsize=1 << 10)
-def form_of(keys: tuple[Expression, ...], dim: int) -> Form:
-    """Return the formulas that several keys stand for, their numbers one after the other.
-
-    Args:
-        keys: from ``key_of``.
-        dim: how many components the state has.
-    """
-    symbols = tuple(_state(c) for c in range(dim))
-    formulas, count = [], 0
-    for key in keys:
-        own = len(key.symbols.difference(symbols))
-        moved = {_parameter(k + 1): _parameter(count + k + 1) for k in range(own if count else 0)}
-        formulas.append(substitute(key, moved))
-        count += own
-    return Form(tuple(formulas), symbols, tuple(_parameter(k + 1) for k in range(count)))
+    return written(substitute(formula, {s: _state(c) for s, c in place.items()}))
 
 
 def _state(component: int) -> Expression:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, TypeAlias, final
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from sottovoce.formula.canonical import add, addends, coefficient, multiply
 from sottovoce.formula.expression import ONE, Expression, Scalar, number
@@ -36,89 +36,47 @@ sparse = _LazySparse()
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class RowWeights:
-    """A matrix in compressed sparse rows, without stored zeros, columns in order.
-
-    Attributes:
-        shape: rows and columns.
-        data: the values.
-        indices: their columns.
-        indptr: where the values of each row begin, and the end.
-    """
-
-    shape: tuple[int, int]
-    data: Array
-    indices: NDArray[np.int64]
-    indptr: NDArray[np.int64]
-
-    @property
-    def nnz(self) -> int:
-        """How many values there are."""
-        return int(self.data.size)
-
-    def toarray(self) -> Array:
-        """The matrix as a dense array."""
-        dense = np.zeros(self.shape)
-        row, column, values = entries_of(self)
-        dense[row, column] = values
-        return dense
-
-
-def compressed(
-    row: ArrayLike, column: ArrayLike, values: ArrayLike, shape: tuple[int, int]
-) -> RowWeights:
-    """Return the matrix with these entries, equal places added up."""
-    r, c = np.asarray(row, dtype=np.int64), np.asarray(column, dtype=np.int64)
-    order = np.lexsort((c, r))
-    r, c, data = r[order], c[order], np.asarray(values, dtype=np.float64)[order]
-    first = np.flatnonzero(np.diff(r, prepend=-1) | np.diff(c, prepend=-1))
-    data = np.add.reduceat(data, first) if data.size else data
-    kept = data != 0.0
-    r, c = r[first][kept], c[first][kept]
-    indptr = np.searchsorted(r, np.arange(shape[0] + 1))
-    return RowWeights(shape=shape, data=data[kept], indices=c, indptr=indptr)
-
-
-@final
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Linear:
-    """Rows ``sum_c W[r, c] x_c`` over components of states.
+    """Rows ``sum_c W[r, c] x_c`` over components of states: the weights that are not 0.
 
     Attributes:
         symbols: the components, one per column.
-        weights: W, (rows, components).
+        rows: how many rows there are.
+        row: the row of each weight, increasing.
+        column: its column, increasing within a row.
+        values: the weights.
     """
 
     symbols: tuple[Expression, ...]
-    weights: RowWeights
+    rows: int
+    row: NDArray[np.int64]
+    column: NDArray[np.int64]
+    values: Array
 
     @property
-    def rows(self) -> int:
-        """How many rows there are."""
-        return self.weights.shape[0]
+    def indptr(self) -> NDArray[np.int64]:
+        """Where the weights of each row begin, and the end."""
+        return np.searchsorted(self.row, np.arange(self.rows + 1))
 
     def formula(self, row: int) -> Expression:
         """Row ``row``, from 0, written out."""
-        begin, end = self.weights.indptr[row : row + 2]
-        columns, values = self.weights.indices[begin:end], self.weights.data[begin:end]
-        pairs = zip(columns, values, strict=True)
-        return add(*(multiply(number(w), self.symbols[c]) for c, w in pairs))
+        one = self.only(row)
+        pairs = zip(one.values, one.symbols, strict=True)
+        return add(*(multiply(number(w), s) for w, s in pairs))
 
     def only(self, row: int) -> Linear:
         """Row ``row``, from 0, with the components that it names."""
-        begin, end = self.weights.indptr[row : row + 2]
-        symbols = [self.symbols[c] for c in self.weights.indices[begin:end]]
-        return linear_rows(symbols, self.weights.data[np.newaxis, begin:end])
+        here = slice(*np.searchsorted(self.row, (row, row + 1)))
+        symbols = [self.symbols[c] for c in self.column[here]]
+        return linear_rows(symbols, self.values[np.newaxis, here])
 
     def used(self) -> set[Expression]:
         """The components that some row names."""
-        return {self.symbols[c] for c in np.unique(self.weights.indices)}
+        return {self.symbols[c] for c in np.unique(self.column)}
 
     def times(self, factor: float) -> Linear:
         """The same rows, multiplied by a number."""
-        row, column, values = entries_of(self.weights)
-        weights = compressed(row, column, factor * values, self.weights.shape)
-        return Linear(symbols=self.symbols, weights=weights)
+        return linear_of(self.symbols, self.rows, (self.row, self.column, factor * self.values))
 
     def plus(self, other: Linear | None) -> Linear:
         """The sum of both, row by row."""
@@ -127,14 +85,13 @@ class Linear:
         place = {s: c for c, s in enumerate(dict.fromkeys((*self.symbols, *other.symbols)))}
         both = zip(self.entries(place), other.entries(place), strict=True)
         row, column, values = (np.concatenate(part) for part in both)
-        weights = compressed(row, column, values, (self.rows, len(place)))
-        return Linear(symbols=tuple(place), weights=weights)
+        return linear_of(place, self.rows, (row, column, values))
 
-    def of(self, symbols: Collection[Expression]) -> Linear:
-        """The part of these components."""
+    def of(self, symbols: Collection[Expression], *, by_name: bool = False) -> Linear:
+        """The part of these components, in this order or in that of their names."""
         kept = [s for s in self.symbols if s in symbols]
-        entries = self.entries({s: c for c, s in enumerate(kept)})
-        return Linear(symbols=tuple(kept), weights=compressed(*entries, (self.rows, len(kept))))
+        kept = sorted(kept, key=lambda s: s.name) if by_name else kept
+        return linear_of(kept, self.rows, self.entries({s: c for c, s in enumerate(kept)}))
 
     def over(self, column: Mapping[Expression, int], columns: int) -> Matrix:
         """The same weights with a column for each of ``columns`` numbered components, sparse."""
@@ -143,10 +100,26 @@ class Linear:
 
     def entries(self, column: Mapping[Expression, int]) -> Entries:
         """The rows, the columns and the values of the components that ``column`` numbers."""
-        place = np.array([column.get(s, -1) for s in self.symbols], dtype=np.int64)
-        row, at, values = entries_of(self.weights)
-        kept = place[at] >= 0
-        return row[kept], place[at][kept], values[kept]
+        place = np.array([column.get(s, -1) for s in self.symbols], dtype=np.int64)[self.column]
+        kept = place >= 0
+        return self.row[kept], place[kept], self.values[kept]
+
+
+def linear_of(symbols: Iterable[Expression], rows: int, entries: Entries) -> Linear:
+    """Return rows with these weights in any order; equal places are added up."""
+    row, column, values = (np.asarray(part) for part in entries)
+    order = np.lexsort((column, row))
+    row, column, values = row[order], column[order], values[order]
+    first = np.flatnonzero(np.diff(row, prepend=-1) | np.diff(column, prepend=-1))
+    values = np.add.reduceat(values, first) if values.size else values
+    kept = values != 0.0
+    return Linear(
+        symbols=tuple(symbols),
+        rows=rows,
+        row=row[first][kept],
+        column=column[first][kept],
+        values=values[kept],
+    )
 
 
 def entries_of(weights: Weights) -> Entries:
@@ -159,15 +132,8 @@ def entries_of(weights: Weights) -> Entries:
 
 
 def linear_rows(symbols: Sequence[Expression], weights: Weights) -> Linear:
-    """Return rows with these weights, a dense or sparse array (rows, components)."""
-    if sparse.issparse(weights):
-        found = weights.tocoo()
-        entries = (found.row, found.col, found.data)
-    else:
-        entries = entries_of(np.asarray(weights, dtype=np.float64))
-    rows, columns = weights.shape
-    weights = compressed(*entries, (int(rows), int(columns)))
-    return Linear(symbols=tuple(symbols), weights=weights)
+    """Return rows with these weights, a dense or compressed sparse array (rows, components)."""
+    return linear_of(symbols, int(weights.shape[0]), entries_of(weights))
 
 
 def read_linear(formulas: Sequence[Expression]) -> tuple[Linear, list[float]] | None:
@@ -175,19 +141,19 @@ def read_linear(formulas: Sequence[Expression]) -> tuple[Linear, list[float]] | 
 
     Only what float64 holds to the last bit is read: a third stays the third it is.
     """
-    read = [coefficients(formula) for formula in formulas]
-    if not all(found is not None for found in read):
-        return None
-    kept = [found for found in read if found is not None]
     place: dict[Expression, int] = {}
-    for weights, _ in kept:
-        for s in weights:
-            place.setdefault(s, len(place))
-    columns = [place[s] for weights, _ in kept for s in weights]
-    values = [w for weights, _ in kept for w in weights.values()]
-    rows = np.repeat(np.arange(len(kept)), [len(weights) for weights, _ in kept])
-    matrix = compressed(rows, columns, values, (len(kept), len(place)))
-    return Linear(symbols=tuple(place), weights=matrix), [constant for _, constant in kept]
+    row, column, values, constants = [], [], [], []
+    for r, formula in enumerate(formulas):
+        read = coefficients(formula)
+        if read is None:
+            return None
+        for s, weight in read[0].items():
+            row.append(r)
+            column.append(place.setdefault(s, len(place)))
+            values.append(weight)
+        constants.append(read[1])
+    entries = np.array(row, dtype=np.int64), np.array(column, dtype=np.int64), np.array(values)
+    return linear_of(place, len(constants), entries), constants
 
 
 def coefficients(formula: Expression) -> tuple[dict[Expression, float], float] | None:

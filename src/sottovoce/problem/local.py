@@ -3,25 +3,32 @@
     X_i = {x in B_i : c(x; p_i) <= 0, e(x; p_i) = 0, lower_i <= x <= upper_i}
 
 Rows of ``local=[...]`` are private: they are in no ``CloudView``, and nothing that reaches the
-cloud depends on them but through the noisy sums. Rows on one component become bounds at once.
+cloud depends on them but through the noisy sums. Public rows that name one agent belong to its set
+as well. Rows on one component become bounds: ``{t : g(t) <= 0}`` of a convex g is an interval.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sottovoce.arguments import entries
-from sottovoce.errors import InputError, ProblemError
-from sottovoce.formula.canonical import expand
-from sottovoce.formula.expression import Expression
+from sottovoce.errors import ConvexityError, InputError, ProblemError
+from sottovoce.formula.canonical import expand, substitute
+from sottovoce.formula.curvature import BoxSigns, Calculus
+from sottovoce.formula.derive import derivative
+from sottovoce.formula.enclosure import demands
+from sottovoce.formula.expression import ZERO, Expression
+from sottovoce.formula.tape import tape
 from sottovoce.problem.agents import Array, Group, read_only, read_states
 from sottovoce.problem.constraints import Constraint, Total
-from sottovoce.problem.own_rows import component_bounds, require_convex_row
 from sottovoce.problem.stating import Row, read_row, written_rows
+
+MET = 1e-9
+"""How far a row may be off, relative to the numbers that it adds up."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -79,15 +86,11 @@ def box_of(group: Group) -> LocalSet:
 
 
 def local_rows(given: object, groups: Sequence[Group]) -> dict[str, list[Row]]:
-    """Return the rows of ``local=[...]`` by the group that each names.
-
-    Raises:
-        ProblemError: if a row is no comparison, or names no agent or two.
-    """
+    """Return the rows of ``local=[...]`` by the group that each names."""
     symbols = {s.name: s for g in groups for s in (*g.symbols, *g.parameters)}
     found: dict[str, list[Row]] = {group.name: [] for group in groups}
-    for written in written_rows([] if given is None else given, "local"):
-        where = f"local row {written.name}" if written.named else "a local row"
+    for written in written_rows([] if given is None else given):
+        where = f"local row {written.name}" if written.name else "a local row"
         if isinstance(written.row, Constraint | Total):
             raise ProblemError(
                 f"{where} must name one agent, got a total over a fleet, which couples its "
@@ -95,7 +98,7 @@ def local_rows(given: object, groups: Sequence[Group]) -> dict[str, list[Row]]:
                 'ev["need"], or put it into constraints'
             )
         read = read_row(written.row, symbols, where)
-        if written.named:
+        if written.name:
             read = replace(read, written=written.name)
         group = owner(read, groups, where)
         read = replace(read, g=group.fill(read.g)) if group.count == 1 else read
@@ -104,11 +107,7 @@ def local_rows(given: object, groups: Sequence[Group]) -> dict[str, list[Row]]:
 
 
 def owner(row: Row, groups: Sequence[Group], where: str) -> Group:
-    """Return the one group whose agents a row speaks of.
-
-    Raises:
-        ProblemError: if there is none, or more than one.
-    """
+    """Return the one group whose agents a row speaks of."""
     used = row.g.symbols
     named = [g for g in groups if used & {*g.symbols, *g.parameters}]
     if len(named) != 1:
@@ -126,17 +125,7 @@ def owner(row: Row, groups: Sequence[Group], where: str) -> Group:
 
 
 def local_set(group: Group, public: Sequence[Row], private: Sequence[Row]) -> LocalSet:
-    """Return what each agent of a group must keep.
-
-    Args:
-        group: the agents with their public boxes.
-        public: rows that the cloud knows, on several components.
-        private: rows that only their agents know.
-
-    Raises:
-        ConvexityError: naming the row and the rule that failed.
-        ProblemError: if no point between an agent's bounds meets a row on one component.
-    """
+    """Return what each agent of a group must keep."""
     found = box_of(group)
     if not (public or private):
         return found
@@ -161,19 +150,8 @@ def local_set(group: Group, public: Sequence[Row], private: Sequence[Row]) -> Lo
     )
 
 
-def fed(local: Sequence[LocalSet]) -> Iterator[tuple[Expression, bool]]:
-    """Yield what a fingerprint of local sets is made of."""
-    for own in local:
-        for row in own.stated:
-            yield (row.g, row.equality)
-
-
 def require_no_rows(local: Sequence[LocalSet]) -> None:
-    """Refuse sets with rows: a gradient step ends in a box.
-
-    Raises:
-        InputError: naming the first row.
-    """
+    """Refuse sets with rows: a gradient step ends in a box."""
     for own in local:
         if own.rows:
             raise InputError(
@@ -183,11 +161,7 @@ def require_no_rows(local: Sequence[LocalSet]) -> None:
 
 
 def per_group(what: str, given: object, groups: Sequence[Group]) -> list[object]:
-    """Return what is stated per agent or fleet, None for each where it is not stated.
-
-    Raises:
-        ProblemError: if there are more entries than agents and fleets, or fewer.
-    """
+    """Return what is stated per agent or fleet, None for each where it is not stated."""
     listed: list[object] = [None] * len(groups)
     if given is not None:
         listed = entries(what, given, "a list with one entry per agent or fleet")
@@ -208,3 +182,142 @@ def read_start(given: object, group: Group) -> Array:
     if not np.all((array >= group.lower) & (array <= group.upper)):
         raise ProblemError(f"start of {group.name} must lie in its box: move it inside the bounds")
     return array
+
+
+def rules_of(group: Group) -> Calculus:
+    """Return the rules of convexity on the box that holds all agents of a group."""
+    box = {
+        s: (float(group.lower[:, c].min()), float(group.upper[:, c].max()))
+        for c, s in enumerate(group.symbols)
+    }
+    box |= {s: (float(a.min()), float(a.max())) for s, a in group.parameters.items()}
+    return Calculus(group.symbols, BoxSigns(box, group.parameters))
+
+
+def require_convex_row(row: Row, group: Group, where: str) -> None:
+    """Refuse a row whose solutions the rules do not show to be a convex set."""
+    rules = rules_of(group)
+    if row.equality:
+        if not rules.affine(row.g):
+            raise ConvexityError(
+                f"{where} must be affine to be an equality: only then are its solutions a convex "
+                "set; write <= or >="
+            )
+        return
+    found = rules.of(row.g)
+    if not found.is_convex:
+        c = str(row.g)
+        why = found.why or f"{c} is concave"
+        raise ConvexityError(
+            f"{where} must be convex, c(x) <= 0 with c convex, got c = {c}: {why}; restate it with "
+            "convex terms on the smaller side"
+        )
+
+
+def component_bounds(
+    group: Group, row: Row, box: tuple[Array, Array], where: str
+) -> tuple[Array, Array] | None:
+    """Return the bounds that a convex row on one component leaves; None if it is no such row.
+
+    An affine row is a bound of every agent of a fleet; one that bends is a bound of a single agent,
+    the last float at which it holds.
+    """
+    moving = row.g.symbols & set(group.symbols)
+    if len(moving) != 1:
+        return None
+    (symbol,) = moving
+    c = next(c for c, s in enumerate(group.symbols) if s is symbol)
+    lower, upper = np.array(box[0]), np.array(box[1])
+    slope = expand(derivative(row.g, symbol))
+    if symbol not in slope.symbols:
+        low, high = _affine_ends(row, symbol, slope, group)
+    elif group.count > 1:
+        return None
+    else:
+        low, high = _sublevel(row.g, symbol, float(lower[0, c]), float(upper[0, c]))
+    lower[:, c], upper[:, c] = np.maximum(lower[:, c], low), np.minimum(upper[:, c], high)
+    if np.any(lower[:, c] > upper[:, c]):
+        place = int(np.argmax(lower[:, c] > upper[:, c]))
+        least, most = float(box[0][place, c]), float(box[1][place, c])
+        who = f" of {group.label(place)}" if group.count > 1 else ""
+        raise ProblemError(
+            f"{where} must hold somewhere between the bounds of {symbol}{who}, {least:g} and "
+            f"{most:g}, got none: relax it or widen them"
+        )
+    return lower, upper
+
+
+def _affine_ends(
+    row: Row, symbol: Expression, slope: Expression, group: Group
+) -> tuple[Array, Array]:
+    """Ends per agent of ``{t : a t + b <= 0}``, or ``= 0``, without what the box says."""
+    parts = tape((slope, substitute(row.g, {symbol: ZERO})), group.parameters)
+    a, b = parts.arrays(list(group.parameters.values()), (group.count,))
+    with np.errstate(all="ignore"):
+        at = -b / a
+    none = np.where(b > 0.0, np.inf, -np.inf)  # a = 0: everything, or nothing
+    low = np.where(a < 0.0, at, np.where(a > 0.0, -np.inf, none))
+    high = np.where(a > 0.0, at, np.where(a < 0.0, np.inf, -none))
+    if not row.equality:
+        return low, high
+    never = np.where(b == 0.0, -np.inf, np.inf)
+    return np.where(a == 0.0, never, at), np.where(a == 0.0, -never, at)
+
+
+def _sublevel(g: Expression, symbol: Expression, low: float, high: float) -> tuple[Array, Array]:
+    """The ends of the floats with ``g <= 0`` between low and high, an interval: g is convex.
+
+    Where no float holds it, one at which g is 0 to rounding counts: ``(3*y - 0.9)**2 <= 0``.
+    """
+    value = _value_of(g, symbol)
+
+    def holds(t: float) -> bool:
+        return value(t) <= 0.0  # NaN, outside the domain of a logarithm, does not hold
+
+    lowest = _lowest(g, symbol, low, high)
+    inside = next((t for t in (low, high, *lowest) if holds(t)), None)
+    if inside is not None:
+        return np.array(_edge(holds, low, inside)), np.array(_edge(holds, high, inside))
+    slope = _value_of(derivative(g, symbol), symbol)
+    met = [t for t in lowest if value(t) <= MET * (1.0 + abs(slope(t) * t))]
+    return (np.array(met[0]), np.array(met[0])) if met else (np.array(np.inf), np.array(-np.inf))
+
+
+def _value_of(formula: Expression, symbol: Expression) -> Callable[[float], float]:
+    values = tape([formula], [symbol])
+    return lambda t: float(values(np.float64(t))[0])
+
+
+def _edge(holds: Callable[[float], bool], outside: float, inside: float) -> float:
+    """The float nearest to ``outside`` that still holds."""
+    if holds(outside):
+        return outside
+    while (middle := outside / 2.0 + inside / 2.0) not in (outside, inside):
+        if holds(middle):
+            inside = middle
+        else:
+            outside = middle
+    return inside
+
+
+def _lowest(g: Expression, symbol: Expression, low: float, high: float) -> list[float]:
+    """The floats between low and high around the minimum of a convex g, by bisection of its slope.
+
+    Where g is not defined, the operand that is outside its domain says which way to go.
+    """
+    first = [(_value_of(base, symbol), relation, _value_of(derivative(base, symbol), symbol))
+             for base, relation, _ in demands(g)]  # fmt: skip
+    slope = _value_of(derivative(g, symbol), symbol)
+
+    def uphill(t: float) -> float:
+        for base, relation, rise in first:
+            level = base(t)
+            if not (level >= 0.0 if relation == ">=" else level > 0.0 or relation == "!="):
+                return -rise(t)
+        return slope(t)
+
+    middle = low / 2.0 + high / 2.0
+    while middle not in (low, high) and (up := uphill(middle)) != 0.0:
+        low, high = (low, middle) if up > 0.0 else (middle, high)
+        middle = low / 2.0 + high / 2.0
+    return [middle, low, high]

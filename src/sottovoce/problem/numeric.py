@@ -175,7 +175,9 @@ def gram(blocks: Sequence[StateBlock], slopes: Matrix, inner: Sequence[Array]) -
             half = np.einsum("mia,iab->mib", dense.reshape(-1, block.count, block.dim), b)
             out += half.reshape(dense.shape) @ dense.T
         else:
-            out += (own @ _block_diagonal(b) @ own.T).toarray()
+            begins = np.arange(block.count + 1)
+            diagonal = sparse.bsr_array((b, begins[:-1], begins)).tocsr()
+            out += (own @ diagonal @ own.T).toarray()
     return out
 
 
@@ -203,15 +205,6 @@ def tangents(
             projector = projector - np.linalg.pinv(rows, rcond=1e-10) @ rows
         projectors.append(projector)
     return projectors
-
-
-def _block_diagonal(blocks: Array) -> Matrix:
-    """The matrix with these blocks, shape (count, dim, dim), along its diagonal, sparse."""
-    count, dim, _ = blocks.shape
-    columns = np.arange(count * dim).reshape(count, 1, dim)
-    indices = np.broadcast_to(columns, blocks.shape).ravel()
-    begins = np.arange(0, blocks.size + 1, dim)
-    return sparse.csr_array((blocks.ravel(), indices, begins), shape=(count * dim,) * 2)
 
 
 def _assembled(entries: Iterable[tuple[Indices, Indices, Array]], shape: tuple[int, int]) -> Matrix:
@@ -302,14 +295,17 @@ class Numeric:
         self._starts = () if whole is None else whole.start
         self.offset = row_constants(stated)
         self._sets = whole.local if local and whole is not None else None
-        kept = [0] * len(self.groups) if self._sets is None else [own.rows for own in self._sets]
-        sizes = [group.count * rows for group, rows in zip(self.groups, kept, strict=True)]
-        begins = self.offset.size + np.cumsum([0, *sizes])
+        kept = [0 if self._sets is None else self._sets[i].rows for i in range(len(self.groups))]
+        each = np.repeat(kept, [group.count for group in self.groups])  # local rows of an agent
+        begins = self.offset.size + np.cumsum([0, *each])
         objectives = None if whole is None else whole.objectives
-        self.members = [
-            _Member(fleet, _local_rows(fleet, begins, kept))
-            for fleet in fleets_of(self.groups, stated, objectives, self._sets, alone=alone)
-        ]
+        self.members = []
+        for fleet in fleets_of(self.groups, stated, objectives, self._sets, alone=alone):
+            local_rows = np.zeros((1, 0), dtype=np.int64)
+            if fleet.places:
+                first = begins[:-1][fleet.agents]
+                local_rows = first[:, np.newaxis] + np.arange(kept[fleet.places[0]])
+            self.members.append(_Member(fleet, local_rows))
         self._valued = [
             m for m in self.members if m.fleet.places and m.fleet.places[0] not in alone
         ]
@@ -474,23 +470,7 @@ class Numeric:
         return float(max(np.max(np.abs(x - moved)), np.max(np.abs(mu - raised))))
 
 
-def _local_rows(fleet: Fleet, begins: Indices, kept: Sequence[int]) -> Indices:
-    """The local rows of every agent of a fleet among all rows, shape (count, R)."""
-    if not fleet.places:
-        return np.zeros((1, 0), dtype=np.int64)
-    rows = kept[fleet.places[0]]
-    first = begins[list(fleet.places)][:, np.newaxis]
-    if len(fleet.places) < fleet.group.count:
-        first = first + rows * np.arange(fleet.group.count)[:, np.newaxis]
-    return np.asarray(first + np.arange(rows))
-
-
 def numeric_of(problem: Problem, families: Sequence[Constraint] | None = None) -> Numeric:
-    """Return a problem in float64, with its local rows if it has local sets.
-
-    Args:
-        problem: what to evaluate.
-        families: its rows; the constraints as stated by default.
-    """
+    """Return a problem in float64, with its local rows if it has local sets."""
     plain = all(own.plain(g) for own, g in zip(problem.local, problem.groups, strict=True))
     return Numeric(problem, families, local=not plain)

@@ -12,34 +12,22 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, final
+from typing import Any, final
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from sottovoce.arguments import agent_index, array
 from sottovoce.errors import ProblemError
 from sottovoce.formula.expression import NAN, Expression
-from sottovoce.problem.agents import (
-    Array,
-    Group,
-    lower_bounds,
-    upper_bounds,
-)
+from sottovoce.problem.agents import Array, Group, lower_bounds, read_only, upper_bounds
 from sottovoce.problem.code import Objective
 from sottovoce.problem.constraints import Constraint
 from sottovoce.problem.feasible import read_fallback, require_nonempty
 from sottovoce.problem.files.schema import check_settings
 from sottovoce.problem.fingerprint import fingerprint
-from sottovoce.problem.local import (
-    LocalSet,
-    fed,
-    local_rows,
-    local_set,
-    per_group,
-    read_start,
-)
-from sottovoce.problem.own_rows import SplitConstraints
+from sottovoce.problem.local import LocalSet, local_rows, local_set, per_group, read_start
+from sottovoce.problem.numeric import Formulas, Numeric
 from sottovoce.problem.stating import (
     Row,
     read_constraints,
@@ -47,13 +35,10 @@ from sottovoce.problem.stating import (
     resolved,
     written_rows,
 )
-from sottovoce.problem.sums import Sums, sums_of
-from sottovoce.tables import facts_html
+from sottovoce.problem.sums import SplitConstraints, Sums, sums_of
+from sottovoce.tables import PlainTable, facts_html
 
-if TYPE_CHECKING:
-    from sottovoce.problem.evaluate import Evaluation
-
-_SHOWN = 8
+_SHOWN, _SHOWN_ROWS = 8, 12
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -194,7 +179,7 @@ class Problem:
         if source is not None and not isinstance(source, Mapping):
             raise ProblemError(f"source must map paths to texts, got {source!r:.60}")
         rows = written_rows(constraints, "g")
-        private_rows = written_rows([] if local is None else local, "local")
+        private_rows = written_rows([] if local is None else local)
         stated = resolved(agents, objectives, rows, private_rows)
         families = read_constraints(stated.constraints, stated.groups)
         split = SplitConstraints(stated.groups, families)
@@ -262,7 +247,7 @@ class Problem:
     @cached_property
     def fingerprint(self) -> str:
         """A hash of everything: constraints, boxes, objectives, local sets, parameters, starts."""
-        own = tuple(fed(self.local))
+        own = tuple((row.g, row.equality) for kept in self.local for row in kept.stated)
         parts = (self.groups, self.constraints, *self.objectives, *self.start)
         return fingerprint(*parts, *((own,) if own else ()))
 
@@ -292,14 +277,28 @@ class Problem:
 
     def evaluate(self, x: ArrayLike) -> Evaluation:
         """The objective and every public constraint at x, all states in one vector."""
-        from sottovoce.problem.evaluate import evaluation  # it knows problems, not they it
-
         flat = array("x", x, f"one vector of all {self.size} states")
         if flat.shape != (self.size,):
             raise ProblemError(
                 f"x must be one vector of all {self.size} states, got shape {flat.shape}"
             )
-        return evaluation(self, flat)
+        numeric = Numeric(self)
+        rows, equality = [numeric.constraints(flat)], [numeric.equality]
+        ends = np.cumsum([group.count * group.dim for group in self.groups])
+        parts = zip(self.groups, np.split(flat, ends[:-1]), strict=True)
+        agents = {s: (g, part.reshape(g.count, g.dim)) for g, part in parts for s in g.symbols}
+        for own in self.cloud.own:
+            group, states = next(agents[s] for s in own.formulas[0].symbols if s in agents)
+            values = Formulas(own.formulas, group).values(states)[0]
+            rows.append(values[[np.argmax(violation(values, np.array(own.equality)))]])
+            equality.append(np.array([own.equality]))
+        with np.errstate(all="ignore"):
+            return Evaluation(
+                objective=numeric.objective(flat),
+                rows=read_only(np.concatenate(rows)),
+                labels=(*self.cloud.row_labels(), *(own.name for own in self.cloud.own)),
+                equality=np.concatenate(equality),
+            )
 
     @classmethod
     def load(cls, folder: str | Path, *, agents: Iterable[int] | None = None) -> Problem:
@@ -309,7 +308,8 @@ class Problem:
 
         Args:
             folder: the folder.
-            agents: whose private files to read, numbers from 1: all by default, none for a cloud.
+            agents: whose private files to read, numbers from 1, on a gateway or a device; none for
+                a cloud; all by default, and then no other may be there.
         """
         from sottovoce.problem.files.load import load_problem
 
@@ -319,8 +319,8 @@ class Problem:
         """Write the problem as a folder of TOML files that ``Problem.load`` reads back.
 
         Args:
-            folder: made if it is not there; a problem that is there already is refused.
-            agents: whose private files to write: all by default, none for a cloud.
+            folder: made if it is not there; other content that is there already is refused.
+            agents: whose private files to write, numbers from 1: all by default, none for a cloud.
         """
         from sottovoce.problem.files.save import save_problem
 
@@ -342,6 +342,61 @@ class Problem:
             privacy=dict(self.privacy) or "not asked for",
             fingerprint=self.cloud.fingerprint[:16],
         )
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Evaluation:
+    """The objective and the constraints of a problem at one point.
+
+    Attributes:
+        objective: ``sum_i f_i(x_i)``; not a number where an objective is code without a value.
+        rows: ``g_j(x)``, one number per stated constraint: those that couple agents, then those on
+            one agent, which its set keeps; of a row of every agent of a fleet the worst one's.
+        labels: what people call the constraints.
+        equality: which of them must be 0 and not just at most 0.
+    """
+
+    objective: float
+    rows: Array
+    labels: tuple[str, ...]
+    equality: NDArray[np.bool_]
+
+    @property
+    def violation(self) -> Array:
+        """``max(0, g_j)``, or ``|g_j|`` of an equality, one number per constraint."""
+        return violation(self.rows, self.equality)
+
+    def __repr__(self) -> str:
+        worst = float(np.max(self.violation, initial=0.0))
+        return (
+            f"Evaluation(objective={self.objective:.6g}, rows={self.rows.size}, "
+            f"violation={worst:.3g})"
+        )
+
+    def _repr_html_(self) -> str:
+        return self._table()._repr_html_()
+
+    def __str__(self) -> str:
+        return str(self._table())
+
+    def _table(self) -> PlainTable:
+        listed = zip(self.labels, self.rows.tolist(), self.violation.tolist(), strict=True)
+        rows = tuple(
+            (name, f"{g:.6g}", f"{off:.3g}") for name, g, off in list(listed)[:_SHOWN_ROWS]
+        )
+        more = self.rows.size - len(rows)
+        return PlainTable(
+            title=f"objective {self.objective:.6g}",
+            columns=("constraint", "g", "violation"),
+            rows=rows,
+            notes=(f"... and {more:,} more",) if more else (),
+        )
+
+
+def violation(rows: Array, equality: NDArray[np.bool_]) -> Array:
+    """Return ``max(0, g_j)``, or ``|g_j|`` of an equality, along the last axis."""
+    return np.where(equality, np.abs(rows), np.maximum(rows, 0.0))
 
 
 def _cloud(split: SplitConstraints) -> CloudView:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -44,45 +44,48 @@ class Written(NamedTuple):
     """A row as people write it.
 
     Attributes:
-        name: what they call it, or ``g1``, ``g2``, ... in order.
+        name: what they call it, ``g1``, ``g2``, ... in order, or nothing.
         row: a comparison, text, a family of constraints, or a row that was read before.
         hard: whether a physical limit stands behind it, see ``hard``.
-        named: whether the name is theirs.
     """
 
     name: str
     row: object
-    hard: bool
-    named: bool
+    hard: bool = False
 
 
-def written_rows(given: object, prefix: str) -> list[Written]:
+def written_rows(given: object, prefix: str = "") -> list[Written]:
     """Return the rows of a mapping, a list or one row; arrays of rows are written out.
 
     Args:
         given: a mapping from names to rows, a list of rows, or one row.
-        prefix: rows of a list are called ``prefix1``, ``prefix2``, ...
+        prefix: rows of a list are called ``prefix1``, ``prefix2``, ...; without it they have no
+            names.
     """
-    named = isinstance(given, Mapping)
     if isinstance(given, Mapping):
         pairs = [(str(name), row) for name, row in given.items()]
     else:
         listed = list(given) if isinstance(given, (list, tuple)) else [given]
-        pairs = [(f"{prefix}{j + 1}", row) for j, row in enumerate(listed)]
+        pairs = [(f"{prefix}{j + 1}" if prefix else "", row) for j, row in enumerate(listed)]
     rows: list[Written] = []
     for name, row in pairs:
         if isinstance(row, Written):
             rows.append(row)
         elif isinstance(row, Hard):
-            inside = written_rows({name: row.row}, "")
-            rows += (one._replace(hard=True, named=named) for one in inside)
+            rows += (one._replace(hard=True) for one in written_rows({name: row.row}))
         elif isinstance(row, (np.ndarray, list, tuple)):
             flat = np.ravel(np.asarray(row, dtype=object))
-            labels = [name] if flat.size == 1 else [f"{name}[{k + 1}]" for k in range(flat.size)]
-            rows += (Written(*both, False, named) for both in zip(labels, flat, strict=True))
+            rows += map(Written, _labels(name, flat.size), flat)
         else:
-            rows.append(Written(name, row, False, named))
+            rows.append(Written(name, row))
     return rows
+
+
+def _labels(name: str, count: int) -> list[str]:
+    """What people call the rows of one statement, which may have no name."""
+    if count == 1 or not name:
+        return [name] * count
+    return [f"{name}[{k + 1}]" for k in range(count)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -106,16 +109,7 @@ class Row:
 
 
 def read_row(given: object, symbols: Mapping[str, Expression], where: str) -> Row:
-    """Read one row: a comparison with <=, >= or ==, text, or one that was read before.
-
-    Args:
-        given: the row.
-        symbols: what it may name.
-        where: what it is, for errors.
-
-    Raises:
-        ProblemError: if it is anything else, or names no agent.
-    """
+    """Read one row in ``symbols``: a comparison with <=, >= or ==, text, or one that was read."""
     if isinstance(given, Row):
         return given
     if isinstance(given, str):
@@ -151,27 +145,14 @@ def resolved(
 
     Agents are groups of one if they were given by their names, or if a formula names single ones;
     all in one group if formulas name the state of every one. Their order is that of ``agents``, or
-    that in which they were made.
-
-    Args:
-        agents: from ``sv.agents``, one or several, which formulas then name by their names; None:
-            those whose states or parameters the formulas are made of.
-        objectives: as ``Problem`` takes them.
-        constraints: the rows.
-        local: the local rows.
+    that in which they were made. Arguments are those of ``Problem``, rows taken apart.
     """
     listed_objectives = (
         list(objectives) if isinstance(objectives, (list, tuple, np.ndarray)) else [objectives]
     )
-    used: dict[Agents, bool] = {}
-    names: set[str] = set()
-    parts = [p for one in (*constraints, *local) for p in _formulas(one.row)]
-    for formula in (*listed_objectives, *parts):
-        if isinstance(formula, str):
-            names.update(_WORD.findall(formula))
-        elif isinstance(formula, Expression):
-            for one, single in owners((formula,)).items():
-                used[one] = used.get(one, False) or single
+    parts = [*listed_objectives, *(p for one in (*constraints, *local) for p in _formulas(one.row))]
+    names = {word for text in parts if isinstance(text, str) for word in _WORD.findall(text)}
+    used = owners(formula for formula in parts if isinstance(formula, Expression))
     listed = _listed(agents, used)
     for one in (one for one in used if used[one] and one not in set(listed)):
         names.update(s.name.partition("[")[0] for s in one.symbols)
@@ -292,7 +273,7 @@ def _per_agent(one: Written, spread: Collection[Agents]) -> list[Written]:
     for i in range(len(owner)):
         left, right = (owner.alone(side, i) for side in sides)
         relation = Relation(left, one.row.sign, right)
-        rows.append(one._replace(name=f"{one.name} {i + 1}", row=relation))
+        rows.append(one._replace(name=one.name and f"{one.name} {i + 1}", row=relation))
     return rows
 
 
@@ -341,20 +322,16 @@ def read_constraints(
     """Return the families of ``constraints=``, in order."""
     if not written:
         raise ProblemError("a problem needs at least one constraint, got none")
-    known = _Known(
-        symbols={s.name: s for g in groups for s in (*g.symbols, *g.parameters)},
-        owner={s: g for g in groups for s in (*g.symbols, *g.parameters)},
-        groups=groups,
-    )
-    return tuple(c for one in written for c in _constraint(one, known))
-
-
-class _Known(NamedTuple):
-    """What constraints may name: symbols by their names, and whose each is."""
-
-    symbols: Mapping[str, Expression]
-    owner: Mapping[Expression, Group]
-    groups: tuple[Group, ...]
+    owner = {s: g for g in groups for s in (*g.symbols, *g.parameters)}
+    symbols = {s.name: s for s in owner}
+    families: list[Constraint] = []
+    for one in written:
+        if isinstance(one.row, Constraint):
+            family = _fleet_constraint(one.name, one.row, owner)
+            families.append(replace(family, hard=family.hard or one.hard))
+        else:
+            families += _formula_constraints(one, symbols, owner)
+    return tuple(families)
 
 
 def _require_one_fleet(g: Expression, owner: Mapping[Expression, Group], where: str) -> None:
@@ -373,73 +350,68 @@ def _require_one_fleet(g: Expression, owner: Mapping[Expression, Group], where: 
             )
 
 
-def _constraint(written: Written, known: _Known) -> list[Constraint]:
-    name, given = written.name, written.row
-    if isinstance(given, Constraint):
-        named = {s.name: s for s, group in known.owner.items() if group.count == 1}
-        family = _fleet_constraint(name, given, named, known.groups)
-        return [replace(family, hard=family.hard or written.hard)]
-    where = f"constraint {name}"
-    row = read_row(given, known.symbols, where)
-    _require_one_fleet(row.g, known.owner, where)
+def _formula_constraints(
+    written: Written, symbols: Mapping[str, Expression], owner: Mapping[Expression, Group]
+) -> Iterator[Constraint]:
+    where = f"constraint {written.name}"
+    row = read_row(written.row, symbols, where)
+    _require_one_fleet(row.g, owner, where)
     rows = [row.g]
     if not (row.equality or is_smooth(row.g)):
-        rows = _pieces(row.g, {s: g.name for s, g in known.owner.items()}, where)
-    labels = [name] if len(rows) == 1 else [f"{name}[{k + 1}]" for k in range(len(rows))]
-    zero, equality = read_only([0.0]), row.equality
-    return [
-        Constraint(
-            name=label, sums=(), rest=(g,), offset=zero, equality=equality, hard=written.hard
+        rows = _pieces(row.g, {s: g.name for s, g in owner.items()}, where)
+    for name, g in zip(_labels(written.name, len(rows)), rows, strict=True):
+        yield Constraint(
+            name=name,
+            sums=(),
+            rest=(g,),
+            offset=read_only([0.0]),
+            equality=row.equality,
+            hard=written.hard,
         )
-        for label, g in zip(labels, rows, strict=True)
-    ]
 
 
 def _fleet_constraint(
-    name: str, given: Constraint, symbols: Mapping[str, Expression], groups: tuple[Group, ...]
+    name: str, given: Constraint, owner: Mapping[Expression, Group]
 ) -> Constraint:
     where = f"constraint {name}"
     if len({part.group.name for part in given.sums}) < len(given.sums):
         raise ProblemError(f"{where} must sum over each fleet once: add the terms inside one total")
     for part in given.sums:
-        if part.group not in groups:
+        if owner.get(part.group.symbols[0]) is not part.group:
             raise ProblemError(
                 f"{where} sums over {part.group.name}, which is not among the agents"
             )
-        allowed = {*part.group.symbols, *part.group.parameters}
         for h in part.terms:
-            check_expression(h, allowed, where)
-            if not h.symbols & set(part.group.symbols):
+            check_expression(h, (*part.group.symbols, *part.group.parameters), where)
+            if not h.symbols.intersection(part.group.symbols):
                 raise ProblemError(
                     f"{where} must depend on the state of {part.group.name}, got the term {h}"
                 )
-    rest = tuple(check_expression(e, symbols.values(), where) for e in given.rest)
-    if given.linear is not None and not given.linear.used() <= set(symbols.values()):
+    named = {s: group.name for s, group in owner.items() if group.count == 1}
+    rest = tuple(check_expression(e, named, where) for e in given.rest)
+    if given.linear is not None and not given.linear.used() <= named.keys():
         raise ProblemError(f"{where} names agents that are not there")
     if given.linear is not None and not (given.sums or rest):
-        weights = np.diff(given.linear.weights.indptr)
+        weights = np.diff(given.linear.indptr)
         if not np.all(weights):
             row = int(np.argmin(weights)) + 1
             raise ProblemError(
                 f"{where}: every row of A @ x must name an agent, got row {row} with none"
             )
-    for part in given.sums:
-        if any(e.symbols & set(part.group.symbols) for e in rest):
-            raise ProblemError(
-                f"{where} must name {part.group.name} once, got it inside a total and beside it: "
-                "put everything about it into the total"
-            )
+    beside = {named[s] for e in rest for s in e.symbols}
+    for name_twice in (part.group.name for part in given.sums if part.group.name in beside):
+        raise ProblemError(
+            f"{where} must name {name_twice} once, got it inside a total and beside it: "
+            "put everything about it into the total"
+        )
     return replace(given, name=name, rest=rest)
 
 
 def _pieces(g: Expression, owners: Mapping[Expression, str], where: str) -> list[Expression]:
     """Return rows that hold together where ``g <= 0`` does, no maximum of which mixes agents.
 
-        c max(a, b) + r <= 0   is   c a + r <= 0  and  c b + r <= 0
-        c |a| + r <= 0         is   c a + r <= 0  and  -c a + r <= 0    if r names an agent
-
-    Raises:
-        ProblemError: if that takes many rows.
+    c max(a, b) + r <= 0   is   c a + r <= 0  and  c b + r <= 0
+    c |a| + r <= 0         is   c a + r <= 0  and  -c a + r <= 0    if r names an agent
     """
     found = [g]
     while True:

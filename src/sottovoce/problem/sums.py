@@ -13,7 +13,8 @@ several ways to write a constraint the one with the fewest sums is taken.
     x'Qx + q'x <= c                        U x with U'U = Q          |u - m|^2 <= r^2
     Phi(a'x, b'x, ...) + sum_i h_i <= c    a'x, b'x, ..., sum_i h_i  Phi(u) + v <= c
 
-The last row always works: a state by itself is such an ``a'x``.
+The last row always works: a state by itself is such an ``a'x``. Constraints that name one agent
+need no sum, no multiplier and no release: they belong to the agent's own set.
 """
 
 from __future__ import annotations
@@ -21,13 +22,14 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sottovoce.errors import ProblemError
-from sottovoce.formula.canonical import add, addends, expand, subtract
+from sottovoce.formula.canonical import add, addends, expand, multiply, substitute, subtract
 from sottovoce.formula.derive import is_affine, is_smooth, quadratic_form
 from sottovoce.formula.expression import ZERO, Expression, number, symbol
 from sottovoce.problem.agents import Array, Group, read_only
@@ -42,6 +44,128 @@ from sottovoce.problem.decompose import (
 )
 from sottovoce.problem.fleets import fleets_of
 from sottovoce.problem.linear_rows import Linear, coefficients, entries_of, read_linear
+from sottovoce.problem.local import component_bounds, require_convex_row, rules_of
+from sottovoce.problem.stating import Row
+
+
+@final
+class SplitConstraints:
+    """Constraints by who has to keep them: rows that name one agent, and those that couple agents.
+
+    The former belong to the set of the agent, or of every agent of the fleet: as a bound if they
+    are on one component. A row of a named agent that the rules do not show to be convex stays a
+    constraint with a price, which a certificate may prove convex.
+
+    Args:
+        stated: the agents, with their boxes as stated.
+        families: the constraints.
+
+    Attributes:
+        coupling: the constraints that couple agents: weights where a family is linear, formulas
+            elsewhere.
+        own: those that name one agent, or the agents of one fleet one by one, a row each.
+    """
+
+    def __init__(self, stated: Sequence[Group], families: Sequence[Constraint]) -> None:
+        self._boxes = {group.name: group for group in stated}
+        self._owner = {s: g.name for g in stated for s in (*g.symbols, *g.parameters)}
+        self._kept: dict[str, list[Row]] = {group.name: [] for group in stated}
+        self.coupling: list[Constraint] = []
+        self.own: list[Constraint] = []
+        single = (group for group in stated if group.count == 1)
+        numbers = {s: number(float(a[0])) for g in single for s, a in g.parameters.items()}
+        for family in families:
+            rest = tuple(substitute(e, numbers) for e in family.rest)
+            for part in _kept_form(replace(family, rest=rest)):
+                self._split(part)
+
+    @property
+    def groups(self) -> tuple[Group, ...]:
+        """The agents with their smaller boxes; a fleet of one has numbers for parameters."""
+        return tuple(replace(g, parameters={}) if g.count == 1 else g for g in self._boxes.values())
+
+    @property
+    def kept(self) -> tuple[tuple[Row, ...], ...]:
+        """Of ``own``, per group, the rows that are no bounds: its agents' sets have them."""
+        return tuple(map(tuple, self._kept.values()))
+
+    def _split(self, part: Constraint) -> None:
+        if part.sums:
+            self.coupling += _without_single(part)
+            return
+        owners = self._owners(part)
+        if all(len(names) > 1 for names in owners):
+            self.coupling.append(part)
+            return
+        for r, names in enumerate(owners):
+            row = part if part.rows == 1 else part.only(r)
+            if not names:
+                raise ProblemError(
+                    f"constraint {row.name} must name a state, got one whose coefficients are all "
+                    "0: remove it"
+                )
+            if len(names) > 1 or not self._absorb(row, *names):
+                self.coupling.append(row)
+
+    def _owners(self, family: Constraint) -> list[set[str]]:
+        """Whose states each row names."""
+        if family.linear is None:
+            return [{self._owner[s] for s in g.symbols} for g in family.rest]
+        names, column = [self._owner[s] for s in family.linear.symbols], family.linear.column
+        return [{names[c] for c in column[a:b]} for a, b in pairwise(family.linear.indptr)]
+
+    def _absorb(self, stated: Constraint, name: str) -> bool:
+        """Give a row to the set of the one agent, or fleet, that it names; False if it stays."""
+        group, where = self._boxes[name], f"constraint {stated.name}"
+        (g,) = stated.formulas
+        row = Row(g=g, equality=stated.equality, written=stated.name)
+        if stated.linear is None:
+            rules = rules_of(group)
+            if not (rules.affine(g) if row.equality else rules.of(g).is_convex):
+                if group.count == 1:
+                    return False
+                require_convex_row(row, group, where)
+        self.own.append(replace(stated, rest=stated.named, linear=None))
+        ends = component_bounds(group, row, (group.lower, group.upper), where)
+        if ends is None:
+            self._kept[name].append(row)
+        else:
+            lower, upper = map(read_only, ends)
+            self._boxes[name] = replace(group, lower=lower, upper=upper)
+        return True
+
+
+def _kept_form(family: Constraint) -> list[Constraint]:
+    """Rows as they are kept: weights where all are linear, formulas one by one elsewhere."""
+    if family.sums:
+        return [replace(family, rest=family.named, linear=None)]
+    if not family.rest:
+        return [family]
+    whole = replace(family, rest=family.named, linear=None)
+    read = read_linear(whole.rest)
+    if read is not None:
+        linear, constants = read
+        offset = read_only(family.offset + constants)
+        return [replace(whole, rest=(), linear=linear, offset=offset)]
+    if family.rows == 1:
+        return [whole]
+    return [part for r in range(family.rows) for part in _kept_form(whole.only(r))]
+
+
+def _without_single(family: Constraint) -> list[Constraint]:
+    """A family with sums over fleets of one as formulas of these agents."""
+    single = [part for part in family.sums if part.group.count == 1]
+    if not single:
+        return [family]
+    rows = [family.rest] if family.rest else []
+    for part in single:
+        terms = [part.group.fill(h) for h in part.terms]
+        weights = np.ones((1, 1)) if part.weights is None else part.weights
+        column = weights if isinstance(weights, np.ndarray) else weights.toarray()
+        rows.append(tuple(multiply(number(w), h) for w in column[:, 0].tolist() for h in terms))
+    rest = tuple(add(*terms) for terms in zip(*rows, strict=True))
+    sums = tuple(part for part in family.sums if part.group.count > 1)
+    return _kept_form(replace(family, sums=sums, rest=rest))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -119,15 +243,7 @@ class Sums:
 
 
 def sums_of(groups: Sequence[Group], constraints: Sequence[Constraint]) -> Sums:
-    """Write all constraints as sums and a public set.
-
-    Args:
-        groups: the agents.
-        constraints: as they were stated.
-
-    Raises:
-        ProblemError: if an equality is not affine.
-    """
+    """Write all constraints as sums and a public set."""
     owners = {s: group.name for group in groups if group.count == 1 for s in group.symbols}
     sums = _SumsBuilder(owners)
     for stated in constraints:
@@ -156,7 +272,7 @@ def contributions(sums: Sums, group: Group) -> Mapping[int, Expression]:
                 found[first + row] = add(*terms)
         if family.linear is not None:
             mine = family.linear.of(own)
-            rows = np.flatnonzero(np.diff(mine.weights.indptr)).tolist()
+            rows = np.flatnonzero(np.diff(mine.indptr)).tolist()
             found |= {first + r: mine.formula(r) for r in rows}
         first += family.rows
     return dict(sorted(found.items()))

@@ -16,7 +16,7 @@ from sottovoce.arguments import path_of
 from sottovoce.errors import InputError
 from sottovoce.privacy.statement import up
 from sottovoce.problem.agents import Array
-from sottovoce.problem.evaluate import violation
+from sottovoce.problem.problem import violation
 from sottovoce.simulation.result import QUANTITIES, Assessment, Result
 from sottovoce.tables import PlainTable
 

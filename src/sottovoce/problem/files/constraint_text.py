@@ -33,7 +33,7 @@ from sottovoce.problem.constraints import (
 )
 from sottovoce.problem.files.schema import ConstraintTable, refusal
 from sottovoce.problem.files.table import AGENT, Table
-from sottovoce.problem.linear_rows import Linear, Weights, entries_of, sparse
+from sottovoce.problem.linear_rows import Entries, Linear, Weights, entries_of, sparse
 
 BOUND, MATRIX = symbol("bound"), symbol("matrix")
 """Stand-ins for a number per row, and for the rows of a table, while a text is read."""
@@ -78,7 +78,7 @@ class ConstraintReader:
     def read(self, table: ConstraintTable, where: str) -> Constraint | Relation:
         """Return the constraint of a table ``[[constraints]]``, which stands at ``where``."""
         text = _ConstraintText(self._owner, self._weights(table, where))
-        names = dict(self._alone) | ({} if table.bound is None else {BOUND.name: BOUND})
+        names = self._alone | text.inside | ({} if table.bound is None else {BOUND.name: BOUND})
         if table.matrix is not None:
             names[MATRIX.name] = MATRIX
             text.add_matrix(*_matrix(self._tables[table.matrix], self._groups))
@@ -127,11 +127,7 @@ class _ConstraintText:
         return {symbol.name: symbol for symbol in self._owner}
 
     def add(self, terms: Sequence[Expression]) -> Expression:
-        """Return what stands for ``total(terms)``.
-
-        Raises:
-            ProblemError: if the terms are not of one fleet.
-        """
+        """Return what stands for ``total(terms)``."""
         named = {self._owner[s].name: self._owner[s] for h in terms for s in h.symbols}
         if len(named) != 1:
             got = " and ".join(named) or "none"
@@ -240,16 +236,17 @@ def as_matrix(constraint: Constraint) -> Linear | None:
     if linear is None or constraint.rest or constraint.sums:
         return None
     # A formula of one component would be read as a bound.
-    short = constraint.rows == 1 and 1 < int(linear.weights.nnz) <= _LONG
+    short = constraint.rows == 1 and 1 < linear.values.size <= _LONG
     return None if short else linear
 
 
 def matrix_columns(linear: Linear, groups: Sequence[Group]) -> dict[str, ArrayLike]:
     """Return the columns of a table that reads back to the same matrix."""
     named = linear.of(linear.used())
-    weights = named.weights
-    if weights.nnz >= _FULL * np.prod(weights.shape):
-        dense = weights.toarray()
+    entries = named.row, named.column, named.values
+    dense = np.zeros((named.rows, len(named.symbols)))
+    if named.values.size >= _FULL * dense.size:
+        dense[entries[:2]] = named.values
         return {s.name: dense[:, c] for c, s in enumerate(named.symbols)}
     starts = np.cumsum([1, *(group.count for group in groups)])
     owner = {
@@ -259,20 +256,20 @@ def matrix_columns(linear: Linear, groups: Sequence[Group]) -> dict[str, ArrayLi
     }
     of_column = np.array([owner[s] for s in named.symbols])
     vectors = any(group.dim > 1 for group in groups if group.count == 1)
-    return _triplets(weights, of_column[:, 0], of_column[:, 1] if vectors else None)
+    return _triplets(entries, of_column[:, 0], of_column[:, 1] if vectors else None)
 
 
 def fleet_columns(part: FleetSum, first: int) -> dict[str, ArrayLike]:
     """Return the columns of a table that reads back to the same weights of a fleet."""
     if sparse.issparse(part.weights):
-        return _triplets(part.weights, first + np.arange(part.group.count), None)
+        return _triplets(entries_of(part.weights), first + np.arange(part.group.count), None)
     return {f"row{r + 1}": row for r, row in enumerate(part.weights)}
 
 
 def _triplets(
-    weights: Weights, agents: NDArray[np.int64], components: NDArray[np.int64] | None
+    entries: Entries, agents: NDArray[np.int64], components: NDArray[np.int64] | None
 ) -> dict[str, ArrayLike]:
-    row, column, values = entries_of(weights)
+    row, column, values = entries
     columns = {_ROW: row + 1, AGENT: agents[column]}
     if components is not None:
         columns[_COMPONENT] = components[column]

@@ -52,14 +52,6 @@ def load_problem(folder: str | Path, *, agents: Iterable[int] | None = None) -> 
 
     Of agents whose files are not read the objective is 0; of those in a fleet of which some are
     read the private parameters are one of these's.
-
-    Args:
-        folder: the folder.
-        agents: whose private files to read, numbers from 1, on a gateway or a device; none for the
-            cloud; all by default, and then no other may be there.
-
-    Raises:
-        ProblemError: naming the file, the line and the key.
     """
     files = _Files(path_of("folder", folder))
     public = files.document("problem.toml")

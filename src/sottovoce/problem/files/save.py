@@ -35,12 +35,6 @@ def save_problem(
     """Write a problem as a folder; one that was read from files is written back unchanged.
 
     Reading the folder again gives the same problem.
-
-    Args:
-        problem: the problem.
-        folder: where to, a new folder or one with the same content.
-        agents: whose private files to write, numbers from 1, for a gateway or a device; an empty
-            list for the cloud; those of all agents by default.
     """
     root = path_of("folder", folder)
     if agents is None:

@@ -183,15 +183,7 @@ class Document:
         return f"{self.path}, line {self.text.count(chr(10), 0, place) + 1}"
 
     def convert(self, kind: type[_Kind], what: str = "") -> _Kind:
-        """Read the file as a struct.
-
-        Args:
-            kind: the struct.
-            what: what people call the file; its name by default.
-
-        Raises:
-            ProblemError: naming the line, the key, the requirement and what was got.
-        """
+        """Read the file as a struct."""
         try:
             return msgspec.convert(self.tables, kind)
         except msgspec.ValidationError:
@@ -308,13 +300,7 @@ def read_document(path: Path) -> Document:
 def check_settings(
     name: Literal["privacy", "schedule"], stated: object, document: Document | None = None
 ) -> dict[str, Any]:
-    """Return the table ``[name]``, empty for None, as plain numbers, texts and lists.
-
-    Args:
-        name: privacy or schedule.
-        stated: the table.
-        document: the file that says it, if one does.
-    """
+    """Return the table ``[name]``, empty for None, as plain numbers, texts and lists."""
     if stated is None:
         return {}
     table = _plain(stated)

@@ -39,11 +39,7 @@ class Table:
         return min((column.size for column in self.columns.values()), default=0)
 
     def numbers(self, agents: range) -> NDArray[np.int64]:
-        """The numbers of the agents of its lines, which must be among ``agents``, each once.
-
-        Raises:
-            ProblemError: if they are not.
-        """
+        """The numbers of the agents of its lines, which must be among ``agents``, each once."""
         if AGENT not in self.columns:
             if self.lines != len(agents):
                 raise ProblemError(
@@ -63,11 +59,7 @@ class Table:
         return numbers
 
     def block(self, name: str, dim: int) -> Array | None:
-        """The column ``name``, or the columns ``name[1]`` to ``name[dim]``, as an array (lines, d).
-
-        Raises:
-            ProblemError: if some of them are missing.
-        """
+        """The column ``name``, or the columns ``name[1]`` to ``name[dim]``, shape (lines, d)."""
         wanted = [name] if dim == 1 and name in self.columns else _components(name, dim)
         missing = [column for column in wanted if column not in self.columns]
         if len(missing) == len(wanted):
@@ -98,12 +90,8 @@ class Table:
 
 
 def read_table(path: Path) -> tuple[Table, str | None]:
-    """Read a table from CSV with its text, or from Parquet, which has none, if pyarrow is there.
-
-    Raises:
-        ProblemError: if it cannot be read, or has anything but finite numbers. No message quotes a
-            number, since tables may be private.
-    """
+    """Read a table from CSV with its text, or from Parquet, which has none, if pyarrow is there."""
+    # No message quotes a number, since tables may be private.
     if path.suffix not in (".csv", ".parquet"):
         raise ProblemError(f"a table must be called *.csv or *.parquet, got {path.name}")
     if not path.is_file():
