@@ -13,7 +13,7 @@ from pathlib import Path
 
 from network_harness import member
 
-from sottovoce.network.identity.certificates import parse_range
+from sottovoce.network.identity.tls import parse_range
 from sottovoce.network.relay import Relay
 from sottovoce.problem import gallery
 

@@ -17,8 +17,7 @@ from sottovoce.network import service as service_module
 from sottovoce.network.cloud import Cloud
 from sottovoce.network.failures import RefusedError, StoreError
 from sottovoce.network.identity import revoke_certificate
-from sottovoce.network.identity.authorization import Authorization
-from sottovoce.network.identity.certificates import Identity
+from sottovoce.network.identity.certificates import Authorization, Identity
 from sottovoce.network.observe import operator_pages as pages_module
 from sottovoce.network.process import Supervisor
 from sottovoce.network.protocol.messages import Code

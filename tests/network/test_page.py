@@ -14,7 +14,7 @@ from typing import Any
 import aiohttp
 import numpy as np
 import pytest
-from network_harness import member, page, plan_for, run, serving
+from network_harness import member, page, plan_for, serving
 
 import sottovoce as sv
 from formula_values import evaluate
@@ -33,7 +33,7 @@ from sottovoce.network.observe.page.charts import (
     Samples,
     ShownConstraints,
 )
-from sottovoce.network.observe.page.live import Budget
+from sottovoce.network.observe.page.live import budget_rows
 from sottovoce.network.protocol.actions import Record
 from sottovoce.network.protocol.messages import Code
 from sottovoce.network.store import CloudStore
@@ -73,10 +73,10 @@ class Events:
 
 
 @asynccontextmanager
-async def watching(cloud: Cloud, keys: Path, who: str = "operator") -> AsyncIterator[Events]:
-    connector = aiohttp.TCPConnector(ssl=client_context(keys / who))
+async def watching(cloud: Cloud, keys: Path, buffer: int = 1 << 22) -> AsyncIterator[Events]:
+    connector = aiohttp.TCPConnector(ssl=client_context(keys / "operator"))
     async with (
-        aiohttp.ClientSession(connector=connector, read_bufsize=1 << 22) as session,
+        aiohttp.ClientSession(connector=connector, read_bufsize=buffer) as session,
         session.get(f"https://127.0.0.1:{cloud.port}/events") as answer,
     ):
         yield Events(answer)
@@ -188,7 +188,7 @@ async def test_events_tell_what_the_run_is_where_it_is_and_how_it_ends(
         assert about["prices"] == ["g1", "g2", "g3", "g4"]
         assert [c["sigma"] for c in about["constraints"]] == [4.0] * 4
         assert about["promise"].startswith("Promise, for all")
-        assert await events.named("points") == []
+        assert (await events.named("rounds"))["points"] == []
         status = await events.named("status")
         assert (status["missing"], status["connected"]) == (7, 0)
         assert len((await events.named("budget"))["rows"]) == 7
@@ -197,8 +197,9 @@ async def test_events_tell_what_the_run_is_where_it_is_and_how_it_ends(
         await task
     assert [one["round"] for one in heard] == sorted(one["round"] for one in heard)
     assert heard[-1]["round"] == 60
-    points = [one["point"] for one in heard if one["point"]]
+    points = [point for one in heard for point in one["points"]]
     assert all(len(point) == 1 + 3 * 8 for point in points)
+    assert [point[0] for point in points] == sorted({point[0] for point in points})
     assert points[-1][0] == 60
     assert points[-1][1:5] == pytest.approx(cloud._machine.answer, rel=1e-5)
 
@@ -241,34 +242,33 @@ async def test_a_page_opened_late_gets_the_points_it_has_missed(
         await member(paper, ALL, cloud, keys, tmp_path).run()
         await asyncio.sleep(0.05)
         async with watching(cloud, keys) as events:
-            points = await events.named("points")
-            assert points[-1][0] == 60
-            assert (await events.named("rounds"))["round"] == 60
+            rounds = await events.named("rounds")
+            assert rounds["round"] == 60
+            assert len(rounds["points"]) > 1
+            assert rounds["points"][-1][0] == 60
             assert (await events.named("status"))["phase"] == "done"
 
 
 async def test_a_viewer_that_does_not_read_is_dropped_and_no_more_than_six_are_served(
     paper: Problem, keys: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(live, "WAITING", 3)
+    monkeypatch.setattr(live, "SLOW_SECONDS", 2.0)
 
     async with serving(plan_for(paper), keys, tmp_path / "run.db", rounds=5) as cloud:
+        # A text larger than what socket and transport hold, so that it must wait.
+        monkeypatch.setattr(cloud._live, "_about", b": " + bytes(1 << 24))
         async with contextlib.AsyncExitStack() as stack:
-            seen = [
-                await stack.enter_async_context(watching(cloud, keys)) for _ in range(live.VIEWERS)
-            ]
-            await seen[-1].named("budget")
+            for _ in range(live.VIEWERS):
+                await stack.enter_async_context(watching(cloud, keys, buffer=1 << 16))
+            assert cloud.viewers == live.VIEWERS
             assert (await page(cloud, keys, "operator", "/events"))[0] == 503
-            # A text larger than what socket and transport hold, so that it must wait.
-            for _ in range(live.WAITING + 2):
-                cloud._live.tell(b": " + bytes(1 << 23))
-                await asyncio.sleep(0)
             async with asyncio.timeout(10):
                 while cloud.viewers:
                     await asyncio.sleep(0.02)
             assert cloud._metrics.turned_away["viewer"] == live.VIEWERS + 1
+        monkeypatch.undo()
         async with watching(cloud, keys) as events:
-            await events.named("run")
+            await events.named("budget")
 
 
 async def test_a_revoked_operator_sees_no_more(
@@ -339,11 +339,10 @@ def test_points_stay_bounded_and_keep_every_extreme_that_was_sampled(paper: Prob
         release = generator.normal(size=4)
         samples.add(sampled(k, price, release))
         assert len(samples.points) < POINTS
-    low = np.min([point.series[1, :4] for point in samples.points], axis=0)
-    high = np.max([point.series[2, :4] for point in samples.points], axis=0)
+    low, high = samples.points[:, 9:13].min(axis=0), samples.points[:, 17:21].max(axis=0)
     np.testing.assert_allclose(low, np.min(seen, axis=0), rtol=1e-5)
     np.testing.assert_allclose(high, np.max(seen, axis=0), rtol=1e-5)
-    rounds = [point.round for point in samples.points]
+    rounds = samples.points[:, 0].tolist()
     assert rounds == sorted(set(rounds))
     assert rounds[-1] == 4 * POINTS - 1
     assert samples.averaged == WINDOW
@@ -358,9 +357,9 @@ def test_a_tick_of_the_page_costs_a_small_part_of_its_time() -> None:
     began, ticks = time.thread_time(), 100
     for k in range(1, ticks + 1):
         value = np.full(n, 1.0 / k)
-        point = samples.add(sampled(k, value, value))
-        assert point is not None
-        assert len(live.event("rounds", {"point": point.flat()})) > 3 * 2 * n
+        samples.add(sampled(k, value, value))
+        assert len(samples.points) == k
+        assert len(live.event("rounds", samples.points[-1:].tolist())) > 3 * 2 * n
     spent = (time.thread_time() - began) / ticks
     assert spent < 0.01 * TICK_SECONDS
 
@@ -368,8 +367,8 @@ def test_a_tick_of_the_page_costs_a_small_part_of_its_time() -> None:
 def test_constraints_are_shown_against_their_limits(paper: Problem, coupled: Problem) -> None:
     stated = ShownConstraints.of(plan_for(paper))
     sums = paper.cloud.sums
-    assert [row.upper for row in stated.rows] == sums.upper.tolist()
-    assert [row.lower for row in stated.rows] == [None] * 4
+    assert [row["upper"] for row in stated.rows] == sums.upper.tolist()
+    assert [row["lower"] for row in stated.rows] == [None] * 4
     releases = np.arange(12.0).reshape(3, 4)
     expected = [releases.mean(axis=0), releases.min(axis=0), releases.max(axis=0)]
     assert stated.spread(releases).tolist() == np.array(expected).tolist()
@@ -377,15 +376,15 @@ def test_constraints_are_shown_against_their_limits(paper: Problem, coupled: Pro
     held = coupled.cloud.sums
     at = np.linspace(0.5, 1.0, held.count)[None]
     for row, shown in zip(mixed.rows, mixed.spread(at).T, strict=True):
-        region = next((r for r in held.regions if r.name == row.name), None)
+        region = next((r for r in held.regions if r.name == row["name"]), None)
         if region is None:
-            assert shown[0] == at[0, held.labels().index(row.name)]
+            assert shown[0] == at[0, held.labels().index(row["name"])]
             continue
         phi = evaluate(region.phi, dict(zip(region.symbols, at[0, list(region.rows)], strict=True)))
         assert shown[0] == pytest.approx(float(phi))
-        assert (row.upper, row.sigma) == (0.0, None)
+        assert (row["upper"], row["sigma"]) == (0.0, None)
     values = ShownConstraints.of(plan_for(coupled, method="paper"))
-    assert [row.upper for row in values.rows] == [0.0] * coupled.cloud.rows
+    assert [row["upper"] for row in values.rows] == [0.0] * coupled.cloud.rows
 
 
 def test_constraints_are_shown_with_what_is_aimed_at(paper: Problem) -> None:
@@ -393,9 +392,9 @@ def test_constraints_are_shown_with_what_is_aimed_at(paper: Problem) -> None:
     plan = make(certify(paper.cloud), epsilon=1.0, delta=0.01, hide=hide, feasible=0.95)
     assert plan.feasible is not None
     rows = ShownConstraints.of(plan).rows
-    assert [row.aims for row in rows] == [(aim,) for aim in plan.feasible.target.upper.tolist()]
-    assert all(row.upper is not None and row.aims[0] < row.upper for row in rows)
-    assert all(row.aims == () for row in ShownConstraints.of(plan_for(paper)).rows)
+    assert [row["aims"] for row in rows] == [(aim,) for aim in plan.feasible.target.upper.tolist()]
+    assert all(row["upper"] is not None and row["aims"][0] < row["upper"] for row in rows)
+    assert all(row["aims"] == () for row in ShownConstraints.of(plan_for(paper)).rows)
 
 
 def test_the_budget_lists_what_the_ledger_knows_least_left_first(
@@ -406,7 +405,7 @@ def test_the_budget_lists_what_the_ledger_knows_least_left_first(
     ledger.grant([f"x{i}" for i in range(1, 7)], 2.0, 0.05, hide="offset", radius=1.0)
     ledger.grant(["x7", "x9"], 1.0, 0.05, hide="offset", radius=1.0)
     ledger.spend("run", plan.charges())
-    lines = run(Budget(plan, ledger).lines())
+    lines = budget_rows(plan, ledger)
     assert lines["ledger"]
     rows = lines["rows"]
     assert rows[0]["agent"] == "x7"
@@ -415,7 +414,7 @@ def test_the_budget_lists_what_the_ledger_knows_least_left_first(
         account = ledger.account(row["agent"])
         assert float(row["spent"]) >= account.spent
         assert float(row["remaining"]) <= account.remaining
-    alone = run(Budget(plan, None).lines())
+    alone = budget_rows(plan, None)
     assert not alone["ledger"]
     assert all(set(row) == {"agent", "run"} for row in alone["rows"])
 
@@ -426,6 +425,6 @@ def test_a_ledger_that_cannot_be_read_is_said_and_stops_nothing(
     ledger = Ledger(tmp_path / "ledger.db")
     with sqlite3.connect(tmp_path / "ledger.db") as database:
         database.execute("DROP TABLE accounts")
-    lines = run(Budget(plan_for(paper), ledger).lines())
+    lines = budget_rows(plan_for(paper), ledger)
     assert lines["trouble"]
     assert len(lines["rows"]) == 7

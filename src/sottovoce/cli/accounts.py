@@ -45,7 +45,7 @@ def init_command(
     Example: sottovoce identity init --dir cloud-keys --agents 7
     """
     from sottovoce.network.identity import authority
-    from sottovoce.network.identity.certificates import parse_range
+    from sottovoce.network.identity.tls import parse_range
 
     ranges = [parse_range(text) for text in gateway or ()]
     names = (helper_host or ()) if helper or helper_host else None
@@ -79,7 +79,7 @@ def issue_command(
     Example: sottovoce identity issue --dir cloud-keys --agents 3
     """
     from sottovoce.network.identity import authority
-    from sottovoce.network.identity.certificates import parse_range
+    from sottovoce.network.identity.tls import parse_range
 
     authority.issue_keys(
         folder,

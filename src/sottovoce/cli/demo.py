@@ -8,9 +8,10 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AsyncExitStack, suppress
+from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from itertools import chain, pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
@@ -38,9 +39,8 @@ if TYPE_CHECKING:
     from sottovoce.problem.agents import Array
     from sottovoce.problem.problem import Problem
 
-Process: TypeAlias = "subprocess.Popen[bytes]"
-Words: TypeAlias = "tuple[object, ...]"
-"""A command and its arguments, without the address of the cloud."""
+Status: TypeAlias = "Callable[[], Awaitable[dict[str, int] | None]]"
+"""Asks the cloud for its status; None if it does not answer."""
 
 GATEWAYS = 4
 FLEET_ROUNDS = 100
@@ -94,25 +94,18 @@ def _run_agents(options: DemoOptions, root: Path) -> None:
     folder = root / "problem" if options.folder is None else options.folder
     if options.folder is None:
         load("gallery:paper").save(folder)
-    problem = load(folder)
+    problem, split = load(folder), options.split
     run = Path(tempfile.mkdtemp(prefix="run-", dir=root))
-    keys, split = run / "keys", options.split
-    identity.create_keys(keys, agents=problem.agents, helper=() if split else None)
+    identity.create_keys(run / "keys", agents=problem.agents, helper=() if split else None)
     count, method = run_rounds(problem, options.rounds), method_for(algorithm_for(problem))
     promise = RunOptions(feasible=options.feasible)
     plan = promise.plan(problem, public=True, rounds=count, method=method, split=split)
-    parts = {
-        str(i): ("agent", folder / "agents" / f"{i}.toml") for i in range(1, problem.agents + 1)
-    }
+    numbers = range(1, problem.agents + 1)
+    parts = {str(i): ("agent", folder / "agents" / f"{i}.toml") for i in numbers}
     errors.print(f"trust: {WORDS[plan.trust.kind]}", soft_wrap=True)
-    helper = run / "helper.db" if split else None
-    answer = _play(
-        _Parties(folder=folder, run=run, rounds=count, promise=promise, parts=parts, helper=helper),
-        f"one cloud{', one helper' if split else ''} and {problem.agents} agents",
-        problem,
-        plan,
-        page=options.page,
-    )
+    errors.print(f"starting a cloud{', a helper' if split else ''} and {problem.agents} agents")
+    demo = _Demo(folder=folder, run=run, rounds=count, promise=promise, parts=parts, split=split)
+    answer = demo.play(problem, plan, page=options.page)
     labels = [f"price: {label}" for label in problem.cloud.sums.labels()]
     if plan.release is not None:
         labels = [f"mu: {label}" for label in problem.cloud.row_labels()]
@@ -146,13 +139,8 @@ def _run_fleet(options: DemoOptions, agents: int, root: Path) -> None:
     parts = {name: ("gateway", run / name, "--agents", name) for name in ranges}
     promise = replace(FLEET_PROMISE, feasible=options.feasible)
     plan = promise.plan(problem, public=True, rounds=count)
-    answer = _play(
-        _Parties(folder=run / "cloud", run=run, rounds=count, promise=promise, parts=parts),
-        f"one cloud and {len(parts)} gateways",
-        problem,
-        plan,
-        page=options.page,
-    )
+    demo = _Demo(folder=run / "cloud", run=run, rounds=count, promise=promise, parts=parts)
+    answer = demo.play(problem, plan, page=options.page)
     reached, best = (Numeric(problem).objective(x) for x in (answer.x, answer.x_hat))
     cost = f"cost of all chargers: {reached:,.0f}, at the optimum {best:,.0f}"
     show_result(None, _loads(problem, answer, count), cost, str(plan), json=False)
@@ -192,170 +180,147 @@ class _Answer:
     prices: Array
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Parties:
-    """The commands of a run.
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Demo:
+    """A run of processes on this machine.
 
     Attributes:
         folder: the cloud's problem.
         run: the folder of keys, stores, states and answers.
         rounds: T.
         promise: what the cloud is asked to promise.
-        parts: agents and gateways by name, a command and its arguments each.
-        helper: the store of the helper of a split cloud.
+        parts: agents and gateways by name: a command and what it is about.
+        split: whether there is a helper.
+        running: the cloud first, a helper, then agents.
     """
 
     folder: Path
     run: Path
     rounds: int
     promise: RunOptions
-    parts: Mapping[str, Words]
-    helper: Path | None = None
+    parts: Mapping[str, tuple[object, ...]]
+    split: bool = False
+    running: list[subprocess.Popen[bytes]] = field(default_factory=list)
 
-    def server(self, name: str, keys: Path, store: Path) -> Words:
-        """The words of ``sottovoce cloud`` or ``helper``, without ``--listen``."""
+    def play(self, problem: Problem, plan: NoisePlan, *, page: bool) -> _Answer:
+        """Run all processes, show the run, wait for their end, and read what was reached.
+
+        Raises:
+            SottovoceError: if one of them fails, or takes more than ten minutes.
+        """
+        import numpy as np
+
+        from sottovoce.certificate.optimum import reference_optimum, saddle_prices
+        from sottovoce.network import process as network_process
+        from sottovoce.network.observe.run_summary import answers
+
+        try:
+            network_process.run(self._run(page=page))
+        finally:  # whatever happened, all are ended; a helper stays, for the cloud may ask again
+            for process in self.running:
+                if process.poll() is None:
+                    process.kill()
+                process.wait()
+        states: list[list[float]] = []
+        for name in self.parts:
+            x = json.loads((self.run / f"{name}.json").read_text(encoding="utf-8"))["x"]
+            states += x.values() if isinstance(x, dict) else [x]
+        best = reference_optimum(problem)
+        return _Answer(
+            x=np.concatenate(states),
+            history=answers(self.run / "run.db"),
+            x_hat=best.x,
+            prices=saddle_prices(problem, best) if plan.release is None else best.mu,
+        )
+
+    async def _run(self, *, page: bool) -> None:
+        import aiohttp
+
+        from sottovoce.network.identity.tls import client_context
+
+        keys, port, second = self.run / "keys", _free_port(), _free_port()
+        helper = ("--helper", f"wss://127.0.0.1:{second}") if self.split else ()
+        self._serve("cloud", keys / "cloud" if self.split else keys, "run.db", port, *helper)
+        if self.split:
+            self._serve("helper", keys / "helper", "helper.db", second)
+        halves = len(self.running)
+        connector = aiohttp.TCPConnector(ssl=client_context(keys / "operator"))
+        async with aiohttp.ClientSession(connector=connector) as session, AsyncExitStack() as stack:
+            status = partial(_status, session, f"https://127.0.0.1:{port}/status")
+            if page:
+                await self._show_page(stack, port, status)
+            for name, words in self.parts.items():
+                files = ("--keys", keys / "agents" / name, "--state", self.run / f"{name}.state")
+                address = ("--cloud", f"wss://127.0.0.1:{port}")
+                self._start(*words, *files, "--out", self.run / f"{name}.json", *address)
+            await self._watch(status)
+        for process in (self.running[0], *self.running[halves:]):
+            process.wait(60)
+        self._require_healthy()
+
+    def _serve(self, name: str, keys: Path, store: str, port: int, *more: object) -> None:
+        """Start ``sottovoce cloud`` or ``helper``."""
+        files = ("--keys", keys, "--store", self.run / store, "--listen", f"127.0.0.1:{port}")
         asked = {"rounds": self.rounds, **asdict(self.promise)}
         options = chain(*((f"--{key}", value) for key, value in asked.items() if value))
-        return (name, self.folder, "--keys", keys, "--store", store, *options)
+        self._start(name, self.folder, *files, *options, *more)
 
-    def part(self, name: str) -> Words:
-        """The words of an agent or a gateway, without ``--cloud``."""
-        keys, state = self.run / "keys" / "agents" / name, self.run / f"{name}.state"
-        out = self.run / f"{name}.json"
-        return (*self.parts[name], "--keys", keys, "--state", state, "--out", out)
+    def _start(self, *arguments: object) -> None:
+        code = "from sottovoce.cli import main; main()"
+        words = [sys.executable, "-c", code, *map(str, arguments), "--log-level", "error"]
+        self.running.append(subprocess.Popen(words, stderr=subprocess.DEVNULL))  # noqa: S603  ours
 
+    async def _show_page(self, stack: AsyncExitStack, port: int, status: Status) -> None:
+        """Serve the page on this machine, and wait until it is opened."""
+        import asyncio
 
-def _play(
-    parties: _Parties, words: str, problem: Problem, plan: NoisePlan, *, page: bool
-) -> _Answer:
-    """Run all processes, show the run, wait for their end, and read what was reached.
+        from sottovoce.network.observe.page.live import PageLink
 
-    Raises:
-        SottovoceError: if one of them fails, or takes more than ten minutes.
-    """
-    import numpy as np
-
-    from sottovoce.certificate.optimum import reference_optimum, saddle_prices
-    from sottovoce.network import process as network_process
-    from sottovoce.network.observe.run_summary import answers
-
-    keys, port, second = parties.run / "keys", _free_port(), _free_port()
-    split = parties.helper is not None
-    cloud = parties.server("cloud", keys / "cloud" if split else keys, parties.run / "run.db")
-    address = ("--helper", f"wss://127.0.0.1:{second}") if split else ()
-    with _processes() as running:
-        running.append(_start(*cloud, "--listen", f"127.0.0.1:{port}", *address))
-        if parties.helper is not None:
-            helper = parties.server("helper", keys / "helper", parties.helper)
-            running.append(_start(*helper, "--listen", f"127.0.0.1:{second}"))
-        halves = len(running)
-        errors.print(f"{words} are starting on port {port}")
-        agents = [parties.part(name) for name in parties.parts]
-        watch = _watch_with_page if page else _watch
-        network_process.run(watch(keys / "operator", port, running, agents))
-        for process in (running[0], *running[halves:]):  # a helper stays: the cloud may ask again
-            process.wait(60)
-        _require_healthy(running)
-    states: list[list[float]] = []
-    for name in parties.parts:
-        x = json.loads((parties.run / f"{name}.json").read_text(encoding="utf-8"))["x"]
-        states += x.values() if isinstance(x, dict) else [x]
-    best = reference_optimum(problem)
-    return _Answer(
-        x=np.concatenate(states),
-        history=answers(parties.run / "run.db"),
-        x_hat=best.x,
-        prices=saddle_prices(problem, best) if plan.release is None else best.mu,
-    )
-
-
-@contextmanager
-def _processes() -> Iterator[list[Process]]:
-    """The cloud first, a helper, then agents; whatever happens, all are ended."""
-    running: list[Process] = []
-    try:
-        yield running
-    finally:
-        for process in running:
-            if process.poll() is None:
-                process.kill()
-            process.wait()
-
-
-def _start(*arguments: object) -> Process:
-    code = "from sottovoce.cli import main; main()"
-    words = [sys.executable, "-c", code, *map(str, arguments), "--log-level", "error"]
-    return subprocess.Popen(words, stderr=subprocess.DEVNULL)  # noqa: S603  our own words
-
-
-async def _watch_with_page(
-    keys: Path, port: int, running: list[Process], agents: Sequence[Words]
-) -> None:
-    """Serve the page on this machine, and start agents when it is opened."""
-    import asyncio
-
-    from sottovoce.network.observe.page.live import PageLink
-
-    async with PageLink(keys, port) as link:
-        async with _session(keys) as session:
-            while await _status(session, port) is None:
-                _require_healthy(running)
-                await asyncio.sleep(POLL_SECONDS)
+        link = await stack.enter_async_context(PageLink(self.run / "keys" / "operator", port))
+        while await status() is None:
+            self._require_healthy()
+            await asyncio.sleep(POLL_SECONDS)
         errors.print(f"open {link.url} (it works once)", soft_wrap=True, highlight=False)
         with suppress(TimeoutError):
             await asyncio.wait_for(link.opened.wait(), PAGE_SECONDS)
-        await _watch(keys, port, running, agents)
 
+    async def _watch(self, status: Status) -> None:
+        """Show the run from the operator's status until the cloud has ended."""
+        import asyncio
 
-async def _watch(keys: Path, port: int, running: list[Process], agents: Sequence[Words]) -> None:
-    """Start the agents, and show the run from the operator's status until the cloud has ended."""
-    import asyncio
-
-    running.extend(_start(*words, "--cloud", f"wss://127.0.0.1:{port}") for words in agents)
-    began = last = time.monotonic()
-    k = 0
-    async with _session(keys) as session:
+        began = last = time.monotonic()
+        k = 0
         with shown(patience=0.0) as tell:
-            while running[0].poll() is None:
+            while self.running[0].poll() is None:
                 if time.monotonic() - began > LIMIT_SECONDS:
                     raise SottovoceError("the demo takes too long: run fewer --rounds")
-                _require_healthy(running)
-                if (status := await _status(session, port)) is not None:
-                    now, done, rounds = time.monotonic(), status["round"], status["rounds"]
+                self._require_healthy()
+                if (run := await status()) is not None:
+                    now, done = time.monotonic(), run["round"]
                     tell(
-                        f"round {done:,} of {rounds:,}, {(done - k) / (now - last):,.0f} rounds/s, "
-                        f"{status['connected']} of {status['agents']} agents connected",
-                        done / rounds,
+                        f"round {done:,} of {self.rounds:,}, {(done - k) / (now - last):,.0f} "
+                        f"rounds/s, {run['connected']} of {run['agents']} agents connected",
+                        done / self.rounds,
                     )
                     k, last = done, now
                 await asyncio.sleep(POLL_SECONDS)
-    _require_healthy(running)
+
+    def _require_healthy(self) -> None:
+        for place, process in enumerate(self.running):
+            if process.poll() not in (None, 0):
+                name = "cloud" if place == 0 else f"process {place}"
+                raise SottovoceError(f"the {name} ended with code {process.returncode}")
 
 
-def _session(keys: Path) -> ClientSession:
-    import aiohttp
-
-    from sottovoce.network.identity.tls import client_context
-
-    return aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=client_context(keys)))
-
-
-async def _status(session: ClientSession, port: int) -> dict[str, int] | None:
+async def _status(session: ClientSession, url: str) -> dict[str, int] | None:
     import aiohttp
 
     try:
-        async with session.get(f"https://127.0.0.1:{port}/status") as answer:
+        async with session.get(url) as answer:
             status: dict[str, int] = await answer.json()
             return status
     except (aiohttp.ClientError, OSError):
         return None  # not up yet, or gone already
-
-
-def _require_healthy(running: list[Process]) -> None:
-    for place, process in enumerate(running):
-        if process.poll() not in (None, 0):
-            name = "cloud" if place == 0 else f"process {place}"
-            raise SottovoceError(f"the {name} ended with code {process.returncode}")
 
 
 def _free_port() -> int:

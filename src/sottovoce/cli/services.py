@@ -190,7 +190,7 @@ def relay_command(
 
     Example: sottovoce relay FOLDER --agents 1-500 --keys k/agents/1-500 --cloud wss://h:8443
     """
-    from sottovoce.network.identity.certificates import parse_range
+    from sottovoce.network.identity.tls import parse_range
     from sottovoce.network.relay import Relay
 
     logs.configure(log_level)
@@ -288,7 +288,7 @@ def gateway_command(
     Example: sottovoce gateway FOLDER --agents 1-250 --keys k/agents/1-250 --cloud wss://h:8443
     """
     from sottovoce.network.agent_group import AgentGroup
-    from sottovoce.network.identity.certificates import parse_range
+    from sottovoce.network.identity.tls import parse_range
 
     logs.configure(options.log_level)
     numbers = parse_range(agents)

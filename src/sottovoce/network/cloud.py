@@ -17,7 +17,7 @@ from sottovoce.arguments import websocket_address
 from sottovoce.errors import InputError
 from sottovoce.network.cloud_runner import CloudRunner, call_soon
 from sottovoce.network.defaults import LINGER_SECONDS, STALL_SECONDS
-from sottovoce.network.identity.authorization import Authorization
+from sottovoce.network.identity.certificates import Authorization
 from sottovoce.network.observe.logs import note
 from sottovoce.network.observe.operator_pages import Facts, Pages
 from sottovoce.network.observe.page.live import Live

@@ -21,8 +21,7 @@ from sottovoce.errors import InputError, PrivacyError
 from sottovoce.network.config import RunConfig, algorithm_of, read_config
 from sottovoce.network.defaults import LINGER_SECONDS
 from sottovoce.network.helper_answers import Answers
-from sottovoce.network.identity.authorization import Authorization
-from sottovoce.network.identity.certificates import CLOUD
+from sottovoce.network.identity.certificates import CLOUD, Authorization
 from sottovoce.network.identity.pledges import HelperKeys
 from sottovoce.network.journal import Journal
 from sottovoce.network.observe.logs import note

@@ -13,7 +13,7 @@ from sottovoce.arguments import instance, path_of, websocket_address
 from sottovoce.errors import InputError
 from sottovoce.network.config import read_config, welcome_objection
 from sottovoce.network.defaults import LINGER_SECONDS
-from sottovoce.network.identity.authorization import Authorization
+from sottovoce.network.identity.certificates import Authorization
 from sottovoce.network.observe.logs import note
 from sottovoce.network.protocol.actions import (
     Close,

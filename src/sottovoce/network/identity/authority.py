@@ -7,6 +7,7 @@ import ipaddress
 import os
 import secrets
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, final
 
@@ -19,7 +20,6 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from sottovoce.network.defaults import DAYS
 from sottovoce.network.failures import DiskError, IdentityError
 from sottovoce.network.identity.certificates import (
-    AGENT,
     CLOUD,
     HELPER,
     MASK,
@@ -30,6 +30,7 @@ from sottovoce.network.identity.certificates import (
     read_identity,
     tls_key,
 )
+from sottovoce.network.identity.tls import AGENT
 
 AUTHORITY_DAYS: Final = 3650
 _PEM: Final = serialization.Encoding.PEM
@@ -61,13 +62,17 @@ def create_keys(
         IdentityError: the folder already holds an authority.
     """
     authority = Authority.make(Path(folder), days)
-    if helper is not None:
-        authority.issue_helper(helper)
-    authority.begin(authority.cloud_folder)
-    authority.issue_cloud(hosts)
-    authority.issue_operator()
     hosted = {a for part in gateways for a in part}
     alone = (range(a, a + 1) for a in range(1, agents + 1) if a not in hosted)
+    if helper is not None:
+        helper_folder = authority.root / "helper"
+        authority.begin(helper_folder)
+        _private_folder(helper_folder / "agents")
+        _write(helper_folder / "mask.key", _private_text(X25519PrivateKey.generate()))
+        authority.issue_helper(helper)
+    authority.begin(_cloud_folder(authority.root))
+    authority.issue_cloud(hosts)
+    authority.issue_operator()
     for part in (*gateways, *alone):
         authority.issue_agents(part)
 
@@ -129,19 +134,14 @@ def issue_keys(
 
 
 @final
+@dataclass(frozen=True, slots=True, eq=False)
 class Authority:
-    """The authority in a folder: ca.pem, ca.key, and issued.txt, the list of all it signed.
+    """The authority in a folder: ca.pem, ca.key, and issued.txt, the list of all it signed."""
 
-    Args:
-        root: the folder.
-        certificate: its own.
-        key: its own.
-        days: how long what it issues lasts.
-    """
-
-    def __init__(self, root: Path, certificate: x509.Certificate, key: Key, days: int) -> None:
-        self.root = root
-        self._certificate, self._key, self._days = certificate, key, days
+    root: Path
+    certificate: x509.Certificate
+    key: Key
+    days: int
 
     @staticmethod
     def make(root: Path, days: int) -> Authority:
@@ -156,12 +156,13 @@ class Authority:
             )
         _private_folder(root)
         key, name = new_key(), _name("sottovoce private authority")
-        constraints = x509.BasicConstraints(ca=True, path_length=0)
-        usage = _usage("key_cert_sign", "crl_sign")
-        builder = _certificate(name, name, key.public_key(), AUTHORITY_DAYS)
-        builder = builder.add_extension(constraints, critical=True)
-        certificate = builder.add_extension(usage, critical=True).sign(key, hashes.SHA256())
-        _write(root / "ca.key", private_text(key))
+        certificate = (
+            _certificate(name, name, key.public_key(), AUTHORITY_DAYS)
+            .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+            .add_extension(_usage("key_cert_sign", "crl_sign"), critical=True)
+            .sign(key, hashes.SHA256())
+        )
+        _write(root / "ca.key", _private_text(key))
         _write(root / "ca.pem", certificate.public_bytes(_PEM), mode=0o644)
         return Authority(root, certificate, key, days)
 
@@ -183,11 +184,6 @@ class Authority:
         """Whether the cloud has a helper."""
         return (self.root / "helper").is_dir()
 
-    @property
-    def cloud_folder(self) -> Path:
-        """Where the cloud's files are: of a split cloud they leave the authority's folder."""
-        return _cloud_folder(self.root)
-
     def begin(self, folder: Path) -> None:
         """Make what signs receipts, and an empty list of revocations."""
         self._open_folder(folder)
@@ -196,94 +192,89 @@ class Authority:
 
     def issue_cloud(self, hosts: Sequence[str]) -> None:
         """Issue what the cloud listens with, and of a split cloud what it asks the helper with."""
-        uris = [CLOUD] if self.split else []
-        self._issue_server(self.cloud_folder, "cloud", hosts, uris)
+        folder, uris = _cloud_folder(self.root), [CLOUD] if self.split else []
+        self._issue(folder, "sottovoce cloud", uris, hosts)
         if self.split:
-            self._issue_client(self.cloud_folder, uris)
+            self._issue(folder, CLOUD, uris)
 
     def issue_helper(self, hosts: Sequence[str]) -> None:
-        """Issue a helper's certificate, for keys that it keeps."""
+        """Issue a helper's certificate, for keys that it keeps: agents know them."""
         folder = self.root / "helper"
-        if not (folder / "mask.key").exists():
-            self.begin(folder)
-            _private_folder(folder / "agents")
-            _write(folder / "mask.key", private_text(X25519PrivateKey.generate()))
         uris = [HELPER, MASK + public_key(mask_key(folder)).hex()]
-        self._issue_server(folder, "helper", hosts, uris)
+        self._issue(folder, "sottovoce helper", uris, hosts, keep=True)
 
     def issue_operator(self) -> None:
         """Issue what the operator connects with."""
-        self._issue_client(self.root / "operator", [OPERATOR])
+        self._issue(self.root / "operator", OPERATOR, [OPERATOR])
 
     def issue_agents(self, agents: range) -> None:
         """Issue what agents connect with, and of a split cloud what they mask with."""
-        folder = self._agents_folder(agents)
-        uris = [AGENT + folder.name]
+        folder, helper = self._agents_folder(agents), self.root / "helper"
+        name = AGENT + folder.name
         if not self.split:
-            self._issue_client(folder, uris)
+            self._issue(folder, name, [name])
             return
-        masks, helper = X25519PrivateKey.generate(), self.root / "helper"
-        self._issue_client(folder, [*uris, MASK + public_key(masks).hex()])
-        _write(folder / "mask.key", private_text(masks))
+        masks = X25519PrivateKey.generate()
+        self._issue(folder, name, [name, MASK + public_key(masks).hex()])
+        _write(folder / "mask.key", _private_text(masks))
         _copy(helper / "server.pem", folder / "helper.pem")
         _copy(folder / "cert.pem", helper / "agents" / f"{folder.name}.pem")
 
     def issue_relay(self, agents: range, hosts: Sequence[str]) -> None:
         """Issue what a relay listens with, beside what its agents connect with."""
         folder = self._agents_folder(agents)
-        self._issue_server(folder, "relay", hosts, [])
+        self._issue(folder, "sottovoce relay", [], hosts)
         _copy(self.root / "revoked.txt", folder / "revoked.txt")
 
     def _agents_folder(self, agents: range) -> Path:
         text = str(agents[0]) if len(agents) == 1 else f"{agents[0]}-{agents[-1]}"
         return self.root / "agents" / text
 
-    def _issue_server(
-        self, folder: Path, role: str, hosts: Sequence[str], uris: Sequence[str]
+    def _issue(
+        self,
+        folder: Path,
+        common_name: str,
+        uris: Sequence[str],
+        hosts: Sequence[str] | None = None,
+        *,
+        keep: bool = False,
     ) -> None:
-        """A helper keeps its key, which agents know; all others get a new one."""
-        path = folder / "server.key"
-        key = tls_key(path) if role == "helper" and path.exists() else new_key()
-        names: list[x509.GeneralName] = []
-        for host in dict.fromkeys(["localhost", "127.0.0.1", "::1", *hosts]):
-            try:
-                names.append(x509.IPAddress(ipaddress.ip_address(host)))
-            except ValueError:
-                names.append(x509.DNSName(host))
-        names += map(x509.UniformResourceIdentifier, uris)
-        signed = self._sign(key, f"sottovoce {role}", names, ExtendedKeyUsageOID.SERVER_AUTH)
-        self._open_folder(folder)
-        _write(path, private_text(key))
-        _write(folder / "server.pem", signed, mode=0o644)
+        """Write a certificate, a server's under ``hosts`` or else a client's, and its new key.
 
-    def _issue_client(self, folder: Path, uris: Sequence[str]) -> None:
-        key, names = new_key(), list(map(x509.UniformResourceIdentifier, uris))
-        signed = self._sign(key, uris[0], names, ExtendedKeyUsageOID.CLIENT_AUTH)
+        With ``keep`` it is for the key there is, if there is one.
+        """
+        names: list[x509.GeneralName] = []
+        purpose, files = ExtendedKeyUsageOID.CLIENT_AUTH, ("cert.pem", "key.pem")
+        if hosts is not None:
+            purpose, files = ExtendedKeyUsageOID.SERVER_AUTH, ("server.pem", "server.key")
+            names += map(_host_name, dict.fromkeys(["localhost", "127.0.0.1", "::1", *hosts]))
+        names += map(x509.UniformResourceIdentifier, uris)
+        certificate, private = (folder / file for file in files)
+        key = tls_key(private) if keep and private.exists() else new_key()
+        signed = self._sign(key, common_name, names, purpose)
         self._open_folder(folder)
-        _write(folder / "key.pem", private_text(key))
-        _write(folder / "cert.pem", signed, mode=0o644)
+        _write(private, _private_text(key))
+        _write(certificate, signed, mode=0o644)
 
     def _sign(
         self,
-        own: Key,
+        key: Key,
         common_name: str,
         names: Sequence[x509.GeneralName],
         purpose: x509.ObjectIdentifier,
     ) -> bytes:
         """Return a certificate for a key, as text for its file; it is on the list by then."""
-        issuer = x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key())
-        builder = _certificate(
-            self._certificate.subject, _name(common_name), own.public_key(), self._days
+        issuer = x509.AuthorityKeyIdentifier.from_issuer_public_key(self.key.public_key())
+        subject = _name(common_name)
+        certificate = (
+            _certificate(self.certificate.subject, subject, key.public_key(), self.days)
+            .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+            .add_extension(_usage("digital_signature"), critical=True)
+            .add_extension(x509.ExtendedKeyUsage([purpose]), critical=False)
+            .add_extension(x509.SubjectAlternativeName(names), critical=False)
+            .add_extension(issuer, critical=False)
+            .sign(self.key, hashes.SHA256())
         )
-        for extension, critical in (
-            (x509.BasicConstraints(ca=False, path_length=None), True),
-            (_usage("digital_signature"), True),
-            (x509.ExtendedKeyUsage([purpose]), False),
-            (x509.SubjectAlternativeName(names), False),
-            (issuer, False),
-        ):
-            builder = builder.add_extension(extension, critical=critical)
-        certificate = builder.sign(self._key, hashes.SHA256())
         # Listed before it is in any file: one that leaks can be revoked without its file.
         until = certificate.not_valid_after_utc.strftime("%Y-%m-%dT%H:%M:%SZ")
         file = os.open(self.root / "issued.txt", os.O_CREAT | os.O_APPEND | os.O_WRONLY, 0o600)
@@ -302,7 +293,15 @@ class Authority:
 
 
 def _cloud_folder(root: Path) -> Path:
+    """Where the cloud's files are: of a split cloud they leave the authority's folder."""
     return root / "cloud" if (root / "helper").is_dir() else root
+
+
+def _host_name(host: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ipaddress.ip_address(host))
+    except ValueError:
+        return x509.DNSName(host)
 
 
 def new_key() -> Key:
@@ -310,8 +309,7 @@ def new_key() -> Key:
     return ec.generate_private_key(ec.SECP256R1())
 
 
-def private_text(key: Key | X25519PrivateKey) -> bytes:
-    """Return a private key as text for its file."""
+def _private_text(key: Key | X25519PrivateKey) -> bytes:
     form, plain = serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     return key.private_bytes(_PEM, form, plain)
 
@@ -377,24 +375,14 @@ def revoke_serial(folder: str | os.PathLike[str], serial: str) -> str:
     Raises:
         IdentityError: no such certificate was issued.
     """
-    wanted = serial.strip().lower().lstrip("0")
-    if wanted not in issued(folder):
-        raise IdentityError(
-            f"serial must be one of {Path(folder) / 'issued.txt'}, got {serial!r}: nothing is "
-            "revoked"
-        )
-    return _revoke(Path(folder), wanted)
-
-
-def issued(folder: str | os.PathLike[str]) -> dict[str, str]:
-    """Return the role and end of every certificate ever issued, by serial number."""
-    path = Path(folder) / "issued.txt"
+    wanted, path = serial.strip().lower().lstrip("0"), Path(folder) / "issued.txt"
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except OSError as error:
         raise DiskError(f"{path} cannot be read: {error.strerror}") from None
-    parts = (line.partition(" ") for line in lines)
-    return {serial: rest for serial, _, rest in parts if serial}
+    if not any(line.startswith(f"{wanted} ") for line in lines):
+        raise IdentityError(f"serial must be one of {path}, got {serial!r}: nothing is revoked")
+    return _revoke(Path(folder), wanted)
 
 
 def _revoke(folder: Path, serial: str) -> str:

@@ -1,12 +1,18 @@
-"""TLS 1.3 with a certificate on each side; agents need no more, and ``cryptography`` is large."""
+"""TLS 1.3 with a certificate on each side, and ranges of agents: without the large cryptography."""
 
 from __future__ import annotations
 
 import os
+import re
 import ssl
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Final
 
 from sottovoce.network.failures import DiskError, IdentityError
+
+AGENT: Final = "sottovoce:agent:"
+_RANGE: Final = re.compile(AGENT + r"([1-9]\d{0,9})(?:-([1-9]\d{0,9}))?\Z")
 
 
 def server_context(keys: str | os.PathLike[str]) -> ssl.SSLContext:
@@ -42,3 +48,17 @@ def require_private(key: Path) -> None:
     """Refuse a key that others can read."""
     if key.stat().st_mode & 0o077 and os.name == "posix":
         raise IdentityError(f"{key} must be readable by its owner only: chmod 600 {key}")
+
+
+def ranges_in(uris: Iterable[str]) -> tuple[range, ...]:
+    """Return the agents that a certificate with these URIs speaks for."""
+    matches = [match for uri in uris if (match := _RANGE.match(uri))]
+    return tuple(range(int(m[1]), int(m[2] or m[1]) + 1) for m in matches)
+
+
+def parse_range(text: str) -> range:
+    """Read ``3`` or ``1-250``."""
+    ranges = ranges_in([AGENT + text])
+    if not ranges or not ranges[0]:
+        raise IdentityError(f"agents must be a number or a range such as 1-250, got {text!r}")
+    return ranges[0]

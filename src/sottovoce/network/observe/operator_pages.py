@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, Final, final
 
@@ -22,6 +22,12 @@ STALE_SECONDS: Final = 10.0
 """A revocation list that could not be read for this long is stale; it is tried every second."""
 
 _SECONDS_PER_DAY: Final = 86_400
+_FAMILIES: Final = {"gauge": GaugeMetricFamily, "counter": CounterMetricFamily}
+
+
+def _metric(kind: str, name: str, text: str) -> Any:
+    """A fact that /metrics shows too, as ``sottovoce_NAME``."""
+    return field(metadata={"metric": (_FAMILIES[kind], f"sottovoce_{name}", text)})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,44 +35,40 @@ class Facts:
     """What an operator may see of a run: nothing here depends on a state except through noise.
 
     Attributes:
-        run: its name.
         phase: of the state machine.
-        round: rounds released so far.
-        rounds: rounds of the whole run.
-        connected: agents connected now.
-        agents: agents of the problem.
         price: the answer so far, averaged prices or the latest, which every agent gets.
-        gdp_mu: Gaussian-DP parameter of the run for its worst agent.
         failed: whether the run has ended with an error.
-        unreadable: how often the revocation list could not be read.
-        unread_seconds: how long ago it was known to be current.
-        seconds_since_round: since the last round, or since the start; 0 once the run is over.
+        unread_seconds: how long ago the revocation list was known to be current.
+        seconds_since_round: 0 once the run is over.
         stall: seconds without a round after which the run is stalled.
-        missing: how many agents are absent.
         absent: who is, the longest first.
         last_to_answer: who completed the last 100 rounds, the most frequent first.
-        held: agent-rounds of this process in which an agent's last contribution was reused.
         refused: refusals of this process by code, and contributions clipped.
         turned_away: connections turned away by this process, by reason.
     """
 
     run: str
     phase: str
-    round: int
-    rounds: int
-    connected: int
-    agents: int
+    round: int = _metric("gauge", "round", "Rounds released so far in this run.")
+    rounds: int = _metric("gauge", "rounds", "Rounds of the whole run.")
+    connected: int = _metric("gauge", "agents_connected", "Agents connected now.")
+    agents: int = _metric("gauge", "agents", "Agents of the problem.")
+    missing: int = _metric("gauge", "agents_absent", "Agents that are not connected.")
     price: tuple[float, ...]
-    gdp_mu: float
+    gdp_mu: float = _metric("gauge", "budget_gdp_mu", "Gaussian-DP parameter spent by this run.")
     failed: bool
-    unreadable: int
+    unreadable: int = _metric(
+        "counter", "revocations_unreadable",
+        "Attempts to read the revocation list that failed; the last good list counts.",
+    )  # fmt: skip
     unread_seconds: float
-    seconds_since_round: float
+    seconds_since_round: float = _metric(
+        "gauge", "seconds_since_round", "Since the last round or the start."
+    )
     stall: float
-    missing: int
     absent: list[dict[str, Any]]
     last_to_answer: list[dict[str, Any]]
-    held: int
+    held: int = _metric("counter", "held", "Agent-rounds held at the last state.")
     refused: dict[str, int]
     turned_away: dict[str, int]
 
@@ -130,42 +132,23 @@ class Pages(Collector):
     def collect(self) -> Iterator[Metric]:
         """Yield the run's figures."""
         facts = self._facts()
-        for name, text, value in (
-            ("round", "Rounds released so far in this run.", facts.round),
-            ("rounds", "Rounds of the whole run.", facts.rounds),
-            ("agents_connected", "Agents connected now.", facts.connected),
-            ("agents", "Agents of the problem.", facts.agents),
-            ("agents_absent", "Agents that are not connected.", facts.missing),
-            ("budget_gdp_mu", "Gaussian-DP parameter spent by this run.", facts.gdp_mu),
-            (
-                "seconds_since_round",
-                "Since the last round or the start.",
-                facts.seconds_since_round,
-            ),
-        ):
-            yield GaugeMetricFamily(f"sottovoce_{name}", text, value=value)
-        for name, text, value in (
-            ("held", "Agent-rounds held at the last state.", facts.held),
-            (
-                "revocations_unreadable",
-                "Attempts to read the revocation list that failed; the last good list counts.",
-                facts.unreadable,
-            ),
-        ):
-            yield CounterMetricFamily(f"sottovoce_{name}", text, value=value)
+        for fact in fields(facts):
+            if fact.metadata:
+                family, name, text = fact.metadata["metric"]
+                yield family(name, text, value=getattr(facts, fact.name))
         days = {of: (end - time.time()) / _SECONDS_PER_DAY for of, end in self._ends.items()}
         refused = dict.fromkeys(map(str, Code), 0) | facts.refused
         away = dict.fromkeys(TURNED_AWAY, 0) | facts.turned_away
         absent = {str(one["agent"]): one["seconds"] for one in facts.absent}
         last = {one["agents"]: one["rounds"] for one in facts.last_to_answer}
         for kind, name, label, text, values in (
-            (CounterMetricFamily, "refused", "code", "What was refused, or clipped.", refused),
-            (CounterMetricFamily, "turned_away", "reason", "Connections turned away.", away),
-            (GaugeMetricFamily, "certificate_days", "of", "Until a certificate ends.", days),
-            (GaugeMetricFamily, "absent_seconds", "agent", "How long it is absent.", absent),
-            (GaugeMetricFamily, "last_to_answer", "agents", "Of the last 100 rounds.", last),
+            ("counter", "refused", "code", "What was refused, or clipped.", refused),
+            ("counter", "turned_away", "reason", "Connections turned away.", away),
+            ("gauge", "certificate_days", "of", "Until a certificate ends.", days),
+            ("gauge", "absent_seconds", "agent", "How long it is absent.", absent),
+            ("gauge", "last_to_answer", "agents", "Of the last 100 rounds.", last),
         ):
-            family = kind(f"sottovoce_{name}", text, labels=[label])
+            family = _FAMILIES[kind](f"sottovoce_{name}", text, labels=[label])
             for key, value in values.items():
                 family.add_metric([key], value)
             yield family

@@ -13,8 +13,7 @@ from aiohttp import WSCloseCode, WSMsgType, web
 
 from sottovoce.errors import NetworkError
 from sottovoce.network.failures import BusyError
-from sottovoce.network.identity.authorization import Authorization
-from sottovoce.network.identity.certificates import Identity, peer_identity
+from sottovoce.network.identity.certificates import Authorization, Identity, peer_identity
 from sottovoce.network.observe.metrics import Metrics
 from sottovoce.network.process import Supervisor
 from sottovoce.network.protocol.messages import Code
@@ -175,7 +174,7 @@ class Connection(web.RequestHandler):
         """Send a message on the WebSocket without waiting; False if too many are unread."""
         if self.leaving:
             return True
-        if self._backlog == 0:
+        if self.backlog == 0:
             self._unread, self._unread_since = 0, math.inf
         elif self._unread >= UNREAD:
             return False
@@ -183,7 +182,7 @@ class Connection(web.RequestHandler):
         with contextlib.suppress(StopIteration, ConnectionError):  # sent, or gone
             sending.send(None)  # one step: without a drain limit there is nothing to wait for
             raise RuntimeError("aiohttp must send without waiting")
-        if self._backlog:
+        if self.backlog:
             self._unread += 1
             now = asyncio.get_running_loop().time()
             self._unread_since = min(self._unread_since, now)
@@ -193,7 +192,7 @@ class Connection(web.RequestHandler):
     def overdue(self) -> bool:
         """Whether the peer has left something unread for too long."""
         waited = asyncio.get_running_loop().time() - self._unread_since
-        return waited > SEND_SECONDS and self._backlog > 0
+        return waited > SEND_SECONDS and self.backlog > 0
 
     def leave(self) -> None:
         """Hear nothing more, and close once everything sent so far has left, within a second."""
@@ -202,7 +201,8 @@ class Connection(web.RequestHandler):
             self._closing = asyncio.create_task(self._socket.close(drain=False))
 
     @property
-    def _backlog(self) -> int:
+    def backlog(self) -> int:
+        """Bytes that wait for the peer to read."""
         return 0 if self.transport is None else self.transport.get_write_buffer_size()
 
     def _refuse(self, code: Code) -> None:

@@ -10,7 +10,7 @@ from typing import Any, Final, Protocol, final
 
 from aiohttp import web
 
-from sottovoce.network.identity.authorization import Authorization
+from sottovoce.network.identity.certificates import Authorization
 from sottovoce.network.observe.logs import note
 from sottovoce.network.observe.metrics import Metrics
 from sottovoce.network.protocol.actions import Action, Send

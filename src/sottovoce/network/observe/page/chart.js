@@ -11,10 +11,6 @@ export class Points {
     this.list = [];
   }
 
-  replace(points) {
-    this.list = points;
-  }
-
   /** As the cloud does: when there are too many, two neighbours become one, extremes kept. */
   add(point) {
     this.list.push(point);

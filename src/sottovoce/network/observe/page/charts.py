@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, Final, final
 
 import numpy as np
@@ -42,27 +42,6 @@ NAMED: Final = 200
 """Agents that the page calls by their names, one by one; a larger fleet goes by numbers."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ShownRow:
-    """A constraint as the page shows it: a released number and where it must lie.
-
-    Attributes:
-        name: what people call it.
-        lower: the least it may be; None without such a limit.
-        upper: the largest, likewise.
-        sigma: the standard deviation of the noise in one release; None where the number is a
-            function of several noisy sums.
-        aims: where prices keep it, the limits moved in by the margin of ``feasible``; empty
-            without one, and where no limit is moved.
-    """
-
-    name: str
-    lower: float | None
-    upper: float | None
-    sigma: float | None
-    aims: tuple[float, ...] = ()
-
-
 @final
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ShownConstraints:
@@ -73,13 +52,16 @@ class ShownConstraints:
 
     Attributes:
         prices: the names of the prices.
-        rows: all constraints: those that are an output each, then regions.
+        rows: all constraints as the page gets them: those that are an output each, then regions.
+            Each has its name; its bounds, None without such a limit; the sigma of one release and
+            its noise in words, None where it is a function of several noisy sums; and ``aims``,
+            the limits as the margin of ``feasible`` moves them in, where it moves any.
         direct: the outputs of the former.
         regions: the sums and the phi of the latter.
     """
 
     prices: list[str]
-    rows: tuple[ShownRow, ...]
+    rows: list[dict[str, Any]]
     direct: list[int]
     regions: tuple[tuple[list[int], Tape], ...] = ()
 
@@ -88,28 +70,19 @@ class ShownConstraints:
         """Return what is shown of a plan."""
         sigma = plan.released_sigma.tolist()
         if plan.release is not None:
-            names, equal = plan.cloud.row_labels(), equalities(plan.cloud.constraints).tolist()
-            rows = tuple(
-                ShownRow(name=names[j], lower=0.0 if equal[j] else None, upper=0.0, sigma=sigma[j])
-                for j in range(len(names))
-            )
+            names, equal = plan.cloud.row_labels(), equalities(plan.cloud.constraints)
+            lower = np.where(equal, 0.0, -np.inf)
+            rows = [_row(names[j], lower[j], 0.0, sigma[j]) for j in range(len(names))]
             return ShownConstraints(prices=names, rows=rows, direct=list(range(len(rows))))
         sums, names = plan.cloud.sums, plan.cloud.sums.labels()
         held = {o for region in sums.regions for o in region.rows}
         free = [o for o in range(sums.count) if o not in held]
-        direct = [
-            ShownRow(
-                name=names[o],
-                lower=_finite(sums.lower[o]),
-                upper=_finite(sums.upper[o]),
-                sigma=sigma[o],
-                aims=_aims(plan, o),
-            )
-            for o in free
+        rows = [
+            _row(names[o], sums.lower[o], sums.upper[o], sigma[o], _aims(plan, o)) for o in free
         ]
-        mixed = [ShownRow(name=r.name, lower=None, upper=0.0, sigma=None) for r in sums.regions]
+        rows += [_row(region.name, -np.inf, 0.0, None) for region in sums.regions]
         regions = tuple((list(r.rows), tape([r.phi], r.symbols)) for r in sums.regions)
-        return ShownConstraints(prices=names, rows=(*direct, *mixed), direct=free, regions=regions)
+        return ShownConstraints(prices=names, rows=rows, direct=free, regions=regions)
 
     def spread(self, releases: Array) -> Array:
         """Return mean, least and largest of every shown row over some releases, shape (3, rows).
@@ -127,6 +100,19 @@ class ShownConstraints:
         return np.array([[*ends, *at_mean] for ends in shown])
 
 
+def _row(
+    name: str, lower: float, upper: float, sigma: float | None, aims: tuple[float, ...] = ()
+) -> dict[str, Any]:
+    return {
+        "name": name,
+        "lower": float(lower) if np.isfinite(lower) else None,
+        "upper": float(upper) if np.isfinite(upper) else None,
+        "sigma": sigma,
+        "noise": None if sigma is None else down(sigma, 4),
+        "aims": aims,
+    }
+
+
 def _aims(plan: NoisePlan, o: int) -> tuple[float, ...]:
     if plan.feasible is None:
         return ()
@@ -135,40 +121,23 @@ def _aims(plan: NoisePlan, o: int) -> tuple[float, ...]:
     return tuple(float(aim) for bound, aim in pairs if np.isfinite(aim) and aim != bound)
 
 
-def _finite(bound: float) -> float | None:
-    return float(bound) if np.isfinite(bound) else None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Point:
-    """What is drawn at one place of the charts.
-
-    Attributes:
-        round: the last one that it stands for.
-        series: shape (3, prices + constraints). For a price: the answer, the lowest and the
-            highest price sampled. For a constraint: the mean of the releases sampled last, their
-            least and their largest.
-    """
-
-    round: int
-    series: Array
-
-    def flat(self) -> list[float]:
-        """Return the round and the series one after the other, for the page."""
-        return [self.round, *self.series.ravel().tolist()]
-
-
 @final
 class Samples:
     """The points of one run, and its pace.
 
     Args:
         constraints: what is drawn of releases.
+
+    Attributes:
+        points: one row per point: its last round; for every price the answer, for every
+            constraint the mean of the releases sampled last; then the least, then the largest
+            price or release sampled, likewise. Not a number where it was not finite.
     """
 
     def __init__(self, constraints: ShownConstraints) -> None:
-        self.points: list[Point] = []
         self._constraints = constraints
+        self._size = len(constraints.prices[:SHOWN]) + len(constraints.rows[:SHOWN])
+        self.points: Array = np.zeros((0, 1 + 3 * self._size))
         self._last: deque[Record] = deque(maxlen=WINDOW)
         self._pace: deque[tuple[float, int]] = deque(maxlen=WINDOW + 1)
 
@@ -190,46 +159,38 @@ class Samples:
         (began, first), (now, last) = self._pace[0], self._pace[-1]
         return (last - first) / (now - began) if now > began else 0.0
 
-    def add(self, last: Record | None) -> Point | None:
-        """Take a sample in; returns the new point, or None if no round has come since.
+    def add(self, last: Record | None) -> None:
+        """Take a sample in; it becomes a point if a round has come since the one before.
 
         Args:
             last: the last round that is durable and sent: one that is not may yet come out anew.
         """
         self._pace.append((time.monotonic(), 0 if last is None else last.k))
         if last is None or last.k == self.round:
-            return None
+            return
         self._last.append(replace(last, parts=()))  # what was said is not to be kept
-        point = self._point(last)
-        self.points.append(point)
-        if len(self.points) >= POINTS:
-            self.points = halved(self.points)
-        return point
-
-    def _point(self, last: Record) -> Point:
         prices = np.array([one.price[:SHOWN] for one in self._last])
         shown = np.stack([last.answer[:SHOWN], prices.min(axis=0), prices.max(axis=0)])
         released = self._constraints.spread(np.array([one.released for one in self._last]))
-        return Point(round=last.k, series=_rounded(np.hstack([shown, released])))
+        series = _rounded(np.hstack([shown, released]).ravel())
+        self.points = np.vstack([self.points, [last.k, *series]])
+        if len(self.points) >= POINTS:
+            self._halve()
+
+    def _halve(self) -> None:
+        """Make one point of every two neighbours: the later one, with the extremes of both."""
+        pairs = len(self.points) // 2 * 2
+        earlier, later = self.points[:pairs:2], self.points[1:pairs:2].copy()
+        low, high = slice(1 + self._size, 1 + 2 * self._size), slice(1 + 2 * self._size, None)
+        later[:, low] = np.fmin(earlier[:, low], later[:, low])
+        later[:, high] = np.fmax(earlier[:, high], later[:, high])
+        self.points = np.vstack([later, self.points[pairs:]])
 
 
-def halved(points: list[Point]) -> list[Point]:
-    """Make one point of every two neighbours: the later one, with the extremes of both."""
-    pairs = zip(points[::2], points[1::2], strict=False)
-    kept = [_merge(earlier, later) for earlier, later in pairs]
-    return kept + points[len(points) - len(points) % 2 :]
-
-
-def _merge(earlier: Point, later: Point) -> Point:
-    middle, low, high = later.series
-    series = np.stack([middle, np.fmin(low, earlier.series[1]), np.fmax(high, earlier.series[2])])
-    return Point(round=later.round, series=series)
-
-
-def _rounded(values: Array) -> Array:
+def _rounded(values: Array) -> list[float]:
     """Keep so many significant digits; what is not finite becomes NaN, which JSON calls null."""
     finite = np.where(np.isfinite(values), values, np.nan)
-    return np.array([[float(f"{v:.{DIGITS}g}") for v in row] for row in finite.tolist()])
+    return [float(f"{value:.{DIGITS}g}") for value in finite.tolist()]
 
 
 def about(plan: NoisePlan, config: RunConfig, constraints: ShownConstraints) -> dict[str, Any]:
@@ -239,19 +200,14 @@ def about(plan: NoisePlan, config: RunConfig, constraints: ShownConstraints) -> 
         "run": config.run_id,
         "rounds": config.rounds,
         "algorithm": config.algorithm["name"],
-        "method": plan.method,
         "private": config.noise == "secure",
         "agents": plan.cloud.agents,
         "names": plan.cloud.agent_labels() if few else [],
         "prices": constraints.prices[:SHOWN],
         "prices_in_all": len(constraints.prices),
-        "constraints": [
-            asdict(row) | {"noise": None if row.sigma is None else down(row.sigma, 4)}
-            for row in constraints.rows[:SHOWN]
-        ],
+        "constraints": constraints.rows[:SHOWN],
         "constraints_in_all": len(constraints.rows),
         "promise": promise(plan),
-        "tick": TICK_SECONDS,
         "window": WINDOW,
         "points": POINTS,
     }

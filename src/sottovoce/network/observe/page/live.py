@@ -10,7 +10,7 @@ import os
 import secrets
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from functools import partial
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, Final, Self, final
@@ -28,7 +28,6 @@ from sottovoce.network.observe.metrics import Metrics
 from sottovoce.network.observe.operator_pages import Facts
 from sottovoce.network.observe.page.charts import (
     TICK_SECONDS,
-    Point,
     Samples,
     ShownConstraints,
     about,
@@ -40,8 +39,8 @@ from sottovoce.privacy.ledger import Account, Ledger
 from sottovoce.privacy.noise_plan import NoisePlan
 from sottovoce.privacy.statement import down, up
 
-STATUS_TICKS: Final = 4
-"""Who is there, once a second: a fleet takes time to count."""
+STATUS_SECONDS: Final = 1.0
+"""How old a status may be: a fleet takes time to count."""
 
 LEDGER_SECONDS: Final = 60.0
 """The ledger is read again after this time: another run may spend from it too."""
@@ -51,17 +50,14 @@ LISTED: Final = 100
 
 DIGITS: Final = 5
 
-BUDGET_TICKS: Final = 240
-"""Once a minute, as often as the ledger is read."""
-
 RETRY: Final = b"retry: 2000\n\n"
 """How soon a browser comes back after the connection is lost, milliseconds."""
 
 VIEWERS: Final = 6
 """At a time; a certificate has eight connections, and each page needs another for its files."""
 
-WAITING: Final = 40
-"""Events that may wait for a viewer: those of ten seconds."""
+SLOW_SECONDS: Final = 10.0
+"""How long a viewer may leave events unread; then it is dropped."""
 
 CLOSE_SECONDS: Final = 1.0
 """How long the last events may take to leave."""
@@ -105,22 +101,9 @@ TYPES: Final = {
 """All files there are; nothing else is ever read."""
 
 
-@dataclass(slots=True, kw_only=True, eq=False)
-class _Viewer:
-    """One open page: never waited for, and dropped when it falls behind."""
-
-    connection: Connection
-    waiting: asyncio.Queue[bytes | None] = field(default_factory=lambda: asyncio.Queue(WAITING))
-
-    def drop(self) -> None:
-        self.connection.abort()
-        with contextlib.suppress(asyncio.QueueFull):  # then it is writing, and notices
-            self.waiting.put_nowait(None)
-
-
 @final
 class Live:
-    """Samples a run by the clock, and tells all viewers, with one text for all of them.
+    """Samples a run by the clock, and tells every viewer what is new to it.
 
     Args:
         metrics: the process's counters.
@@ -142,14 +125,15 @@ class Live:
         facts: Callable[[], Facts],
     ) -> None:
         constraints = ShownConstraints.of(plan)
-        self._metrics = metrics
-        self._sample = sample
-        self._facts = facts
+        self._metrics, self._sample, self._facts = metrics, sample, facts
         self._samples = Samples(constraints)
-        self._budget = Budget(plan, ledger)
+        self._budget_rows = partial(budget_rows, plan, ledger)
         self._about = event("run", about(plan, config, constraints))
+        self._status = self._budget = b""
+        self._status_due = self._budget_due = 0.0
         self._files = {name: (files(__package__) / name).read_bytes() for name in TYPES}
-        self._viewers: set[_Viewer] = set()
+        self._viewers: set[Connection] = set()
+        self._over = asyncio.Event()
 
     @property
     def viewers(self) -> int:
@@ -164,46 +148,21 @@ class Live:
 
     async def run(self) -> None:
         """Take samples for as long as the cloud runs."""
-        tick = 0
         while True:
             await asyncio.sleep(TICK_SECONDS)
-            tick += 1
-            point = self._samples.add(self._sample())
-            if not self._viewers:
-                continue
-            words = self._rounds(point)
-            if tick % STATUS_TICKS == 0:
-                words += self._status()
-            if tick % BUDGET_TICKS == 0:
-                words += event("budget", await self._budget.lines())
-            self.tell(words)
-
-    def tell(self, words: bytes) -> None:
-        """Queue events for all viewers, and drop those too far behind."""
-        for viewer in list(self._viewers):
-            try:
-                viewer.waiting.put_nowait(words)
-            except asyncio.QueueFull:
-                self._turn_away(viewer)
+            self._samples.add(self._sample())
 
     async def close(self) -> None:
         """Tell the viewers how it ended, and let them go, within a second."""
-        if self._viewers:
-            point = self._samples.add(self._sample())
-            self.tell(self._rounds(point) + self._status() + event("end", {}))
-        for viewer in self._viewers:
-            with contextlib.suppress(asyncio.QueueFull):
-                viewer.waiting.put_nowait(None)
+        self._samples.add(self._sample())
+        self._status_due = 0.0
+        self._over.set()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(CLOSE_SECONDS):
                 while self._viewers:
                     await asyncio.sleep(0.01)
         for viewer in self._viewers:
-            viewer.drop()
-
-    def _turn_away(self, viewer: _Viewer) -> None:
-        self._metrics.turned_away["viewer"] += 1
-        viewer.drop()
+            viewer.abort()
 
     async def _file(self, request: web.Request) -> web.StreamResponse:
         require_role(request, OPERATOR)
@@ -216,8 +175,7 @@ class Live:
 
     async def _events(self, request: web.Request) -> web.StreamResponse:
         require_role(request, OPERATOR)
-        viewer = _Viewer(connection=connection_of(request))
-        budget = event("budget", await self._budget.lines())
+        viewer = connection_of(request)
         if len(self._viewers) >= VIEWERS:
             self._metrics.turned_away["viewer"] += 1
             raise web.HTTPServiceUnavailable(text=f"{VIEWERS} pages are open already: close one")
@@ -225,37 +183,65 @@ class Live:
         try:
             answer = web.StreamResponse(headers=HEADERS | {"Content-Type": "text/event-stream"})
             await answer.prepare(request)
-            viewer.connection.due = math.inf  # nothing more is asked for on this connection
-            viewer.connection.refuse = lambda code: self._turn_away(viewer)
+            viewer.due = math.inf  # nothing more is asked for on this connection
+            viewer.refuse = lambda code: self._turn_away(viewer)
             with contextlib.suppress(ConnectionError):
-                await answer.write(self._opening() + budget)
-                while (words := await viewer.waiting.get()) is not None:
-                    await answer.write(words)
+                await self._follow(viewer, answer)
         finally:
             self._viewers.discard(viewer)
         return answer
 
-    def _opening(self) -> bytes:
-        """What a page that was just opened has missed."""
-        points = [point.flat() for point in self._samples.points]
-        return RETRY + self._about + event("points", points) + self._rounds(None) + self._status()
+    async def _follow(self, viewer: Connection, answer: web.StreamResponse) -> None:
+        """Send what is new to a viewer until the end, and never more than it reads."""
+        texts, seen, opening = (b"", b""), 0, RETRY + self._about
+        while True:
+            over, sent = self._over.is_set(), texts
+            texts = self._current_status(), await self._current_budget()
+            fresh = [text for text in texts if text not in sent]
+            words = b"".join([opening, self._rounds(seen), *fresh, event("end", {}) * over])
+            seen, opening = self._samples.round, b""
+            try:
+                async with asyncio.timeout(SLOW_SECONDS):
+                    await answer.write(words)
+                    while viewer.backlog:  # aiohttp itself waits for large texts only
+                        await asyncio.sleep(TICK_SECONDS)
+            except TimeoutError:
+                self._turn_away(viewer)
+                return
+            if over:
+                return
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._over.wait(), TICK_SECONDS)
 
-    def _rounds(self, point: Point | None) -> bytes:
+    def _turn_away(self, viewer: Connection) -> None:
+        self._metrics.turned_away["viewer"] += 1
+        self._viewers.discard(viewer)
+        viewer.abort()
+
+    def _rounds(self, seen: int) -> bytes:
+        """Where the run is, and the points that a page has not seen yet."""
         samples = self._samples
-        return event(
-            "rounds",
-            {
-                "round": samples.round,
-                "rate": round(samples.rate, 1),
-                "averaged": samples.averaged,
-                "point": None if point is None else point.flat(),
-            },
-        )
+        rounds = {
+            "round": samples.round,
+            "rate": round(samples.rate, 1),
+            "averaged": samples.averaged,
+            "points": samples.points[samples.points[:, 0] > seen].tolist(),
+        }
+        return event("rounds", rounds)
 
-    def _status(self) -> bytes:
-        facts = self._facts().listed()
-        del facts["price"]  # there may be thousands; charts show the first
-        return event("status", facts)
+    def _current_status(self) -> bytes:
+        if time.monotonic() >= self._status_due:
+            self._status_due = time.monotonic() + STATUS_SECONDS
+            facts = self._facts().listed()
+            del facts["price"]  # there may be thousands; charts show the first
+            self._status = event("status", facts)
+        return self._status
+
+    async def _current_budget(self) -> bytes:
+        if time.monotonic() >= self._budget_due:
+            self._budget_due = time.monotonic() + LEDGER_SECONDS
+            self._budget = event("budget", await asyncio.to_thread(self._budget_rows))
+        return self._budget
 
 
 def event(name: str, data: Any) -> bytes:
@@ -263,56 +249,34 @@ def event(name: str, data: Any) -> bytes:
     return b"event: %b\ndata: %b\n\n" % (name.encode(), msgspec.json.encode(data))
 
 
-@final
-class Budget:
-    """The figures of a plan and of a ledger, the latter read in a thread and not too often.
-
-    Args:
-        plan: what the run costs.
-        ledger: the accounts, if there are any.
-    """
-
-    def __init__(self, plan: NoisePlan, ledger: Ledger | None) -> None:
-        self._plan = plan
-        self._ledger = ledger
-        self._lines: dict[str, Any] = {}
-        self._read = -np.inf
-
-    async def lines(self) -> dict[str, Any]:
-        """Return the table: figures as text, spent rounded up and remaining down."""
-        if time.monotonic() - self._read > LEDGER_SECONDS:
-            self._read = time.monotonic()
-            self._lines = await asyncio.to_thread(self._made)
-        return self._lines
-
-    def _made(self) -> dict[str, Any]:
-        cloud, mu = self._plan.cloud, self._plan.gdp_mu
-        table = {"ledger": self._ledger is not None, "trouble": "", "agents": cloud.agents}
-        accounts: dict[str, Account] = {}
-        if self._ledger is not None:
-            try:
-                accounts = {account.agent: account for account in self._ledger.accounts()}
-            except SottovoceError as error:
-                table["trouble"] = str(error)
-        left = np.ones(cloud.agents)
-        for place, name in enumerate(cloud.agent_labels() if accounts else ()):
-            if name in accounts:
-                left[place] = accounts[name].remaining / accounts[name].budget
-        listed = np.lexsort((-mu, left))[:LISTED].tolist()
-        found_at = [cloud.locate(place) for place in listed]
-        names = [cloud.groups[index].label(own) for index, own in found_at]
-        rows = [
-            _budget_line(name, float(mu[place]), accounts.get(name))
-            for place, name in zip(listed, names, strict=True)
-        ]
-        return table | {"rows": rows}
+def budget_rows(plan: NoisePlan, ledger: Ledger | None) -> dict[str, Any]:
+    """Return what agents spend and have left: figures as text, spent rounded up, the rest down."""
+    cloud, mu = plan.cloud, plan.gdp_mu
+    table = {"ledger": ledger is not None, "trouble": "", "agents": cloud.agents}
+    accounts: dict[str, Account] = {}
+    if ledger is not None:
+        try:
+            accounts = {account.agent: account for account in ledger.accounts()}
+        except SottovoceError as error:
+            table["trouble"] = str(error)
+    left = np.ones(cloud.agents)
+    for place, name in enumerate(cloud.agent_labels() if accounts else ()):
+        if name in accounts:
+            left[place] = accounts[name].remaining / accounts[name].budget
+    rows = []
+    for place in np.lexsort((-mu, left))[:LISTED].tolist():
+        group, row = cloud.locate(place)
+        name = cloud.groups[group].label(row)
+        rows.append(
+            {"agent": name, "run": up(float(mu[place]), DIGITS), **_account(accounts.get(name))}
+        )
+    return table | {"rows": rows}
 
 
-def _budget_line(name: str, mu: float, account: Account | None) -> dict[str, Any]:
-    line: dict[str, Any] = {"agent": name, "run": up(mu, DIGITS)}
+def _account(account: Account | None) -> dict[str, Any]:
     if account is None:
-        return line
-    return line | {
+        return {}
+    return {
         "protects": str(account.protected),
         "granted": up(account.budget, DIGITS),
         "spent": up(account.spent, DIGITS),

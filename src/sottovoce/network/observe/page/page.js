@@ -54,8 +54,7 @@ function listen() {
   const on = (name, take) => events.addEventListener(name, (heard) => { take(JSON.parse(heard.data)); show(); });
   events.onopen = () => linked("good", "live");
   on("run", begin);
-  on("points", (points) => { state.points.replace(points); drawnAt = -Infinity; });
-  on("rounds", (rounds) => { state.rounds = rounds; if (rounds.point) state.points.add(rounds.point); });
+  on("rounds", (rounds) => { state.rounds = rounds; rounds.points.forEach((point) => state.points.add(point)); });
   on("status", (status) => { tellChanges(state.status, status); state.status = status; });
   on("budget", (budget) => { state.budget = budget; });
   on("end", () => {
@@ -84,6 +83,7 @@ function begin(about) {
   const known = state.about;
   state.about = about;
   state.points = new Points(about.prices.length + about.constraints.length, about.points);
+  drawnAt = -Infinity;
   if (known && known.run === about.run) return; // the same run again, after a lost connection
   document.title = `sottovoce: ${about.run.slice(0, 8)}`;
   set("run", about.run);
@@ -101,7 +101,6 @@ function begin(about) {
   const limits = (c) => [...new Set([c.lower, c.upper].filter((bound) => bound !== null))];
   const constraints = about.constraints.map((c) => ({ name: c.name, limits: limits(c), aims: c.aims }));
   state.charts = [...figures($("prices"), prices), ...figures($("constraints"), constraints)];
-  drawnAt = -Infinity;
 }
 
 function more(shown, all, what) {
