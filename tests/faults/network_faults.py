@@ -78,14 +78,15 @@ def all_entries(message: Any) -> Any:
     return broken
 
 
-def original_boxes(init: Any) -> Any:
-    return lambda self, plan: init(self, dataclasses.replace(plan, domain=plan.cloud.groups))
+def original_boxes(ranges: Any) -> Any:
+    return lambda plan: ranges(dataclasses.replace(plan, domain=plan.cloud.groups))
 
 
-def half_grid(init: Any) -> Any:
-    def broken(self: Any, plan: Any) -> None:
-        init(self, plan)
-        self._grid = 0.5 * self._grid
+def half_grid(ranges: Any) -> Any:
+    def broken(plan: Any) -> Any:
+        halved = ranges(plan)
+        halved._grid = 0.5 * halved._grid
+        return halved
 
     return broken
 
@@ -112,10 +113,10 @@ def lower_end_only(nearest: Any) -> Any:
 
 
 def answered(accept: Any) -> Any:
-    def broken(self: Any, peer: int, session: Any, part: Any, sent: bytes) -> Any:
-        actions = accept(self, peer, session, part, sent)
+    def broken(self: Any, session: Any, part: Any, sent: bytes) -> Any:
+        actions = accept(self, session, part, sent)
         if part.data is not sent:
-            actions += self._object(peer, session, Code.CLIPPED)
+            actions += self._object(session, Code.CLIPPED)
         return actions
 
     return broken
@@ -283,7 +284,7 @@ SENT = (
     Fault(name="a contribution sent before it is saved", seam="agent's step",
           breaks=changed(sends_first),
           killed_by="network/test_agent_machine.py::"
-          "test_a_round_makes_it_think_save_and_send_in_this_order"),
+          "test_a_round_makes_it_step_save_and_send_in_this_order"),
     Fault(name="a simulation that calls itself secure", seam="configuration",
           breaks=says_secure, hangs=True,
           killed_by=CLOUD + "test_agents_refuse_simulated_noise_and_other_problems"),

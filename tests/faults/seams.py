@@ -68,7 +68,7 @@ SEAMS: Final = {
     "check of a request": "sottovoce.network.setup.check_request",
     "check of a store": "sottovoce.network.store.check_store",
     # protocol
-    "ranges of parties": "sottovoce.network.setup.Ranges.__init__",
+    "ranges of parties": "sottovoce.network.setup.ranges_of",
     "range of a party": "sottovoce.network.setup.Ranges.of",
     "clip": "sottovoce.network.protocol.codec.Box.nearest",
     "collected part": "sottovoce.network.protocol.collected.Collected.put",
@@ -77,7 +77,7 @@ SEAMS: Final = {
     "message of a round": "sottovoce.network.protocol.cloud_machine.CloudMachine._message",
     "accepted part": "sottovoce.network.protocol.cloud_machine.CloudMachine._accept",
     "deadline": "sottovoce.network.protocol.cloud_machine.CloudMachine.deadline",
-    "agent's step": "sottovoce.network.protocol.agent_machine.AgentMachine.stepped",
+    "agent's step": "sottovoce.network.protocol.agent_machine.AgentMachine._round",
     "receipts of a relay": "sottovoce.network.protocol.relay_machine.PassedReceipts.digest",
     "substitute of a failed step": "sottovoce.network.local_round.substitute_state",
     "contributions": "sottovoce.network.local_round.LocalRound.contributions",

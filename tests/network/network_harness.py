@@ -28,7 +28,7 @@ from sottovoce.network.protocol.codec import encode, pack, pack_whole
 from sottovoce.network.protocol.messages import VERSION, Contribution, Hello, State
 from sottovoce.network.protocol.receipt import Notary
 from sottovoce.network.round_arithmetic import Rounds
-from sottovoce.network.setup import Parties, make_config, setup_of
+from sottovoce.network.setup import make_config, parties_of, setup_of
 from sottovoce.paper.paper_release import RELEASE
 from sottovoce.privacy.adjacency import Adjacency, Trajectory
 from sottovoce.privacy.noise_plan import NoisePlan, Output, OutputKind
@@ -104,7 +104,7 @@ def contributed(plan: NoisePlan, party: Party, x: npt.ArrayLike) -> bytes:
 def parts_at(plan: NoisePlan, x: npt.ArrayLike, *companies: tuple[int, ...]) -> tuple[Part, ...]:
     """What everybody says at x, one by one unless they speak together."""
     alone = [(i,) for i in range(1, plan.cloud.agents + 1)]
-    parties = map(Parties(plan), companies or alone)
+    parties = map(parties_of(plan), companies or alone)
     return tuple(Part(party=p, data=contributed(plan, p, x)) for p in parties)
 
 
@@ -116,7 +116,7 @@ class MachineRun:
     ) -> None:
         self.rounds = Rounds(plan, algorithm, sampler, rounds)
         config = make_config(plan, algorithm, rounds=rounds, noise="secure", run_id="release")
-        self.setup = setup_of(plan, Parties(plan), config)
+        self.setup = setup_of(plan, config)
         notary = Notary(b"k" * 32, config.hash)
         self.machine = CloudMachine(self.setup, notary, lambda k: None, hold=hold)
         self.sent: list[bytes] = []

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 
 from sottovoce.network.protocol.actions import (
-    Join,
+    Apply,
+    LocalStep,
     Memory,
     Reconnect,
     Save,
     SendUp,
     Stop,
-    Think,
 )
 from sottovoce.network.protocol.agent_machine import AgentMachine
 from sottovoce.network.protocol.codec import (
@@ -69,8 +69,32 @@ def round_(k: int, **changes: Any) -> Round:
     return Round(**(words | changes))
 
 
-def agent(memory: Memory = START, wrong: str | None = None) -> AgentMachine:
-    machine = AgentMachine((3,), memory, lambda welcome: wrong)
+class Steps:
+    """Contributes 4, then 2; steps to 1 with an answer of 1.5."""
+
+    keeps = False
+
+    def __init__(self, welcome: Welcome, first: int = 4) -> None:
+        self.states, self.first = welcome.states, first
+        self.heard: list[Any] = []
+
+    def begin(self, x: Any) -> Any:
+        return x
+
+    def contributions(self, x: Any) -> Any:
+        return None if self.states else np.array([self.first])
+
+    def __call__(self, k: int, x: Any, answer: Any, price: Any, y: Any, **more: Any) -> LocalStep:
+        self.heard.append((k, price.tolist()))
+        values = None if self.states else np.array([2])
+        nobody = np.zeros(0, dtype=np.int64)
+        return LocalStep(
+            x=np.array([1.0]), answer=np.array([1.5]), proximal=x, values=values, failed=nobody
+        )
+
+
+def agent(memory: Memory = START, wrong: str | None = None, first: int = 4) -> AgentMachine:
+    machine = AgentMachine((3,), memory, lambda welcome: wrong, lambda said: Steps(said, first))
     machine.connected()
     return machine
 
@@ -78,7 +102,6 @@ def agent(memory: Memory = START, wrong: str | None = None) -> AgentMachine:
 def joined(**changes: Any) -> AgentMachine:
     machine = agent()
     machine.hear(welcome(**changes))
-    machine.joined(None if changes.get("states") else np.array([4]))
     return machine
 
 
@@ -89,22 +112,18 @@ def stop(actions: list[Any]) -> Code:
 
 
 def test_the_start_is_projected_and_saved_before_it_is_contributed() -> None:
-    machine = agent()
-    (join,) = machine.hear(welcome())
-    assert isinstance(join, Join)
-    assert join.x.tolist() == [2.0]
-    save, send = machine.joined(np.array([4]))
+    save, send = agent().hear(welcome())
     x, sent = pack(np.array([2.0])), pack_whole(np.array([4]))
     assert save == Save(memory=Memory(config=CONFIG, x=x, answer=x, sent=sent))
     assert send == SendUp(message=Contribution(round=1, values=sent))
 
 
-def test_a_round_makes_it_think_save_and_send_in_this_order() -> None:
+def test_a_round_makes_it_step_save_and_send_in_this_order() -> None:
     machine = joined()
-    (think,) = machine.hear(round_(1))
-    assert isinstance(think, Think)
-    assert (think.k, think.price.tolist()) == (1, [0.5, -1.0])
-    save, send = machine.stepped(np.array([1.0]), np.array([1.5]), np.array([2]))
+    apply, save, send = machine.hear(round_(1))
+    assert isinstance(apply, Apply)
+    assert (apply.k, apply.answer.tolist(), apply.failed) == (1, [1.5], ())
+    assert machine._steps.heard == [(1, [0.5, -1.0])]  # type: ignore[attr-defined]
     assert isinstance(save, Save)
     assert (save.memory.round, save.memory.receipt) == (1, bytes([1]) * 64)
     assert save.memory.answer == pack(np.array([1.5]))
@@ -112,23 +131,17 @@ def test_a_round_makes_it_think_save_and_send_in_this_order() -> None:
 
 
 def test_what_was_said_of_a_round_is_said_again_byte_for_byte() -> None:
-    machine = joined()
-    machine.lost()
-    machine.connected()
-    machine.hear(welcome())
-    _, send = machine.joined(np.array([5]))  # as after an upgrade that rounds in another way
+    again = agent(joined().memory, first=5)  # as after an upgrade that rounds in another way
+    _, send = again.hear(welcome())
     assert send == SendUp(message=Contribution(round=1, values=pack_whole(np.array([4]))))
 
 
 def test_nothing_is_sent_after_the_last_round() -> None:
     machine = joined(rounds=1)
-    machine.hear(round_(1))
-    actions = machine.stepped(np.array([1.0]), np.array([1.5]), np.array([2]))
-    assert [type(a) for a in actions] == [Save]
+    assert [type(a) for a in machine.hear(round_(1))] == [Apply, Save]
     machine.lost()
     machine.connected()
-    machine.hear(welcome(round=2, rounds=1))
-    assert [type(a) for a in machine.joined(np.array([2]))] == [Save]
+    assert [type(a) for a in machine.hear(welcome(round=2, rounds=1))] == [Save]
 
 
 @pytest.mark.parametrize(
@@ -154,7 +167,6 @@ def test_a_welcome_whose_parts_do_not_fit_ends_the_connection(changes: dict[str,
 def test_a_round_seen_before_is_ignored_and_another_of_its_number_stops_the_agent() -> None:
     machine = joined()
     machine.hear(round_(1))
-    machine.stepped(np.array([1.0]), np.array([1.5]), np.array([2]))
     assert machine.hear(round_(1)) == []
     assert stop(machine.hear(round_(1, receipt=b"z" * 64))) is Code.HALTED
 
@@ -173,9 +185,8 @@ def test_a_run_with_another_configuration_is_refused() -> None:
 
 def test_it_waits_when_the_cloud_is_ahead_and_then_catches_up() -> None:
     machine = agent(Memory(config=CONFIG, round=4, receipt=b"r" * 64, x=START.x, answer=START.x))
-    assert [type(a) for a in machine.hear(welcome(round=6))] == [Join]
-    assert [type(a) for a in machine.joined(np.array([4]))] == [Save]
-    assert isinstance(machine.hear(round_(5))[0], Think)
+    assert [type(a) for a in machine.hear(welcome(round=6))] == [Save]
+    assert isinstance(machine.hear(round_(5))[0], Apply)
 
 
 @pytest.mark.parametrize(
@@ -205,7 +216,7 @@ def test_refusals_that_last_stop_the_agent_and_others_do_not(code: Code) -> None
 
 def test_fuzzed_clouds_never_break_the_agent() -> None:
     rng = random.Random(3)  # noqa: S311
-    thought = 0
+    stepped = 0
     for _ in range(3_000):
         machine = agent()
         for _ in range(6):
@@ -217,9 +228,5 @@ def test_fuzzed_clouds_never_break_the_agent() -> None:
                 actions = machine.hear(decode_from_cloud(bytes(frame)))
             except MalformedError:
                 continue
-            if any(isinstance(a, Join) for a in actions):
-                machine.joined(np.array([0]))
-            if any(isinstance(a, Think) for a in actions):
-                thought += 1
-                machine.stepped(np.array([0.0]), np.array([0.0]), np.array([0]))
-    assert thought > 100
+            stepped += any(isinstance(a, Apply) for a in actions)
+    assert stepped > 100

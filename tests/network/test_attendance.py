@@ -13,8 +13,8 @@ from network_harness import member, page, plan_for, serving
 
 from sottovoce.errors import InputError
 from sottovoce.network import service as service_module
-from sottovoce.network.attendance import RECENT, Attendance
 from sottovoce.network.cloud import Cloud
+from sottovoce.network.service import RECENT, Attendance
 from sottovoce.problem.problem import Problem
 
 MISSING = 5
@@ -63,10 +63,10 @@ async def test_status_metrics_and_the_log_name_agents_that_are_absent_and_who_he
 def test_everybody_is_absent_until_seen_and_the_last_rounds_are_counted() -> None:
     attendance = Attendance(range(1, 5))
     assert [one["agent"] for one in attendance.absent()] == [1, 2, 3, 4]
-    machine = SimpleNamespace(moves=1, present={1, 2, 3, 4})
+    machine = SimpleNamespace(present={1, 2, 3, 4})
     attendance.look(machine)  # type: ignore[arg-type]
     assert attendance.absent() == []
-    machine.moves, machine.present = 2, {1, 2, 4}
+    machine.present = {1, 2, 4}
     attendance.look(machine)  # type: ignore[arg-type]
     assert [one["agent"] for one in attendance.absent()] == [3]
     for _ in range(RECENT):

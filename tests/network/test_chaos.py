@@ -28,7 +28,7 @@ from sottovoce.network.protocol.actions import Part
 from sottovoce.network.protocol.codec import decode_from_cloud, pack
 from sottovoce.network.protocol.collected import ContributionTotals
 from sottovoce.network.protocol.messages import FromCloud, Round
-from sottovoce.network.setup import Parties
+from sottovoce.network.setup import parties_of
 from sottovoce.privacy.sampler import grid_of
 from sottovoce.problem.problem import Problem
 from sottovoce.simulation.simulate import simulate
@@ -57,7 +57,7 @@ def check_the_three_nevers(problem: Problem, folder: Path, rounds: int, seed: in
     said = transcript(folder / "run.db").said
     assert said is not None
     z = normals(stream_seed(seed, 0), rounds, plan.sigma.size)
-    parties, totals = Parties(plan), ContributionTotals(plan.cloud.sums.count)
+    parties, totals = parties_of(plan), ContributionTotals(plan.cloud.sums.count)
     known = {agents: parties(agents) for parts in said for agents, _ in parts}
     for (k, _, release, _), parts in zip(rows, said, strict=True):
         total = totals([Part(party=known[agents], data=data) for agents, data in parts])

@@ -27,7 +27,7 @@ from sottovoce.network.protocol.codec import pack
 from sottovoce.network.protocol.collected import ContributionTotals
 from sottovoce.network.protocol.messages import Code
 from sottovoce.network.protocol.receipt import next_digest
-from sottovoce.network.setup import Parties
+from sottovoce.network.setup import parties_of
 from sottovoce.paper.tikhonov import Tikhonov
 from sottovoce.privacy.adjacency import Offset, Trajectory
 from sottovoce.privacy.ledger import Ledger
@@ -109,7 +109,7 @@ def test_secure_runs_differ_and_store_integers_whose_noise_has_the_right_size(
     # No release came twice: of 120 with 4 draws of 27 bits each, false alarms below 1e-29.
     assert len({row.tobytes() for row in releases}) == 120
     assert kept[0].said is not None
-    parties, totals = Parties(plan), ContributionTotals(plan.cloud.sums.count)
+    parties, totals = parties_of(plan), ContributionTotals(plan.cloud.sums.count)
     exact = [totals([Part(party=parties(a), data=d) for a, d in said]) for said in kept[0].said]
     noise = (kept[0].multiples - np.array(exact)) / 2**26
     low, high = stats.chi2.interval(1 - 1e-7, noise.size)  # false alarms: 1e-7

@@ -89,12 +89,10 @@ def setup(*, states: bool = False) -> Setup:
     """Three agents of dimensions 1, 2, 1; with states agent 2 is sent d g_1 / d x_2[2]."""
     return Setup(
         config=CONFIG,
-        config_hash=HASH,
         rounds=ROUNDS,
         agents=3,
         states=states,
         prices=2,
-        entries=int(states),
         party=partial(party, states=states),
     )
 

@@ -98,11 +98,11 @@ async def test_a_clock_that_jumps_stops_no_agent(
 
     async with serving(plan_for(paper), keys, tmp_path / "run.db", rounds=3) as cloud:
         task = asyncio.create_task(member(paper, ALL[:1], cloud, keys, tmp_path).run())
-        while cloud._machine.connected == 0:
+        while len(cloud._machine.present) == 0:
             await asyncio.sleep(0.01)
         with monkeypatch.context() as patch:
             patch.setattr(gate_module, "time", ahead)
-            while cloud._machine.connected:
+            while len(cloud._machine.present):
                 await asyncio.sleep(0.01)
             await asyncio.sleep(0.5)
             assert not task.done()

@@ -21,7 +21,7 @@ from sottovoce.network.cloud import Cloud, CloudResult
 from sottovoce.network.config import welcome_objection
 from sottovoce.network.local_round import LocalRound
 from sottovoce.network.round_arithmetic import Verdict
-from sottovoce.network.setup import Ranges, check_request
+from sottovoce.network.setup import check_request, ranges_of
 from sottovoce.privacy.adjacency import Trajectory
 from sottovoce.privacy.feasibility import answer_weights, weights_norm
 from sottovoce.privacy.margins import AveragedNoise, feasibility
@@ -194,7 +194,7 @@ def test_words_that_counted_again_widen_the_margin_by_what_they_can_be_off(
         assert held(k, y, agents if k in (10, 15) else frozenset()) is None
     assert honest(20, y, frozenset()) is True
     assert held(20, y, frozenset()) is False
-    sums, grid, least, most = Ranges(made).of(np.array([1, 4]))
+    sums, grid, least, most = ranges_of(made).of(np.array([1, 4]))
     off = np.zeros(kept.sums.count)
     off[sums] = (most - least) * grid * answer_weights(20)[[9, 14]].sum()
     again = Verdict(made, 20)

@@ -22,7 +22,7 @@ from sottovoce.network.observe import logs
 from sottovoce.network.observe.run_summary import summarise
 from sottovoce.network.protocol.collected import ContributionTotals
 from sottovoce.network.round_arithmetic import Rounds, noisy_sigma
-from sottovoce.network.setup import Parties
+from sottovoce.network.setup import parties_of
 from sottovoce.network.store import CloudStore
 from sottovoce.privacy.adjacency import Adjacency, Everything, Offset, Trajectory
 from sottovoce.privacy.noise_plan import NoisePlan
@@ -54,7 +54,7 @@ def played(made: NoisePlan, differences: dict[int, float], *, drops: bool) -> fl
     everything else. With ``drops`` agent 2's line is dead after round 5.
     """
     worlds = []
-    parties, totals = Parties(made), ContributionTotals(made.cloud.sums.count)
+    parties, totals = parties_of(made), ContributionTotals(made.cloud.sums.count)
     for present in (0.0, 1.0):
         sampler = SecureSampler(noisy_sigma(made))
         line = MachineRun(made, DualAveraging(), sampler, ROUNDS, hold=True)

@@ -8,6 +8,7 @@ import shutil
 import sqlite3
 import stat
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -19,7 +20,7 @@ from sottovoce.network.failures import BusyError, HaltedError, StoreError
 from sottovoce.network.journal import Journal
 from sottovoce.network.journal_file import SCHEMA
 from sottovoce.network.observe.run_summary import summarise
-from sottovoce.network.protocol.actions import Join, JournalRow, Memory, SendUp
+from sottovoce.network.protocol.actions import JournalRow, Memory, SendUp
 from sottovoce.network.protocol.agent_machine import AgentMachine
 from sottovoce.network.protocol.codec import pack, pack_whole
 from sottovoce.network.protocol.messages import VERSION, Code, Contribution, Welcome
@@ -60,7 +61,7 @@ def test_a_helper_goes_on_where_it_was_and_owns_its_store(tmp_path: Path) -> Non
     last = filled(tmp_path / "helper.db", 5)
     store = helpers(tmp_path / "helper.db")
     assert store.last == last
-    assert store.config == CONFIG
+    assert store.run.config == CONFIG
     assert store.digest(5) == last.digest
     assert store.digest(6) is None
     with pytest.raises(BusyError, match="another helper"):
@@ -137,10 +138,13 @@ def test_what_was_said_is_kept_so_that_it_is_said_again_in_the_same_bytes(tmp_pa
     saved.save(memory(7))
     saved.close()
     again = AgentStore(tmp_path / "3.state", START)
-    machine = AgentMachine((3,), again.memory, lambda welcome: None)
+    today = SimpleNamespace(  # whatever its code would say
+        keeps=False, begin=lambda x: x, contributions=lambda x: np.array([1, 2, 3])
+    )
+    machine = AgentMachine((3,), again.memory, lambda _: None, lambda _: today)
     again.close()
     machine.connected()
-    (join,) = machine.hear(
+    _, said = machine.hear(
         Welcome(
             version=VERSION, config="", round=8, rounds=9, spoke=0, states=False, prices=4,
             lower=pack(np.array([-1.0])), upper=pack(np.array([1.0])), sums=[0, 2, 3],
@@ -148,8 +152,6 @@ def test_what_was_said_is_kept_so_that_it_is_said_again_in_the_same_bytes(tmp_pa
             most=pack_whole(np.full(3, 9)), rows=[], columns=[],
         )
     )  # fmt: skip
-    assert isinstance(join, Join)
-    _, said = machine.joined(np.array([1, 2, 3]))  # whatever its code would say today
     assert said == SendUp(message=Contribution(round=8, values=memory(7).sent))
 
 

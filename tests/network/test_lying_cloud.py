@@ -14,7 +14,6 @@ from network_harness import split_plan
 
 import sottovoce as sv
 from sottovoce.algorithm.dual_averaging import DualAveraging
-from sottovoce.network.helper_answers import Answers
 from sottovoce.network.identity.authority import new_key
 from sottovoce.network.identity.certificates import Identity, public_key
 from sottovoce.network.identity.pledges import HelperKeys
@@ -30,7 +29,8 @@ from sottovoce.network.protocol.messages import (
     Introduce,
     Open,
 )
-from sottovoce.network.setup import Parties, make_config
+from sottovoce.network.round_arithmetic import Answers
+from sottovoce.network.setup import make_config, parties_of
 from sottovoce.privacy.adjacency import Everything, Trajectory
 from sottovoce.problem.problem import Problem
 
@@ -75,7 +75,7 @@ class World:
         self.alone = Answers(plan, config, held, NoNoise(), sign=lambda terms: b"signed")
         self.sessions: list[bytes] = []
         self.behind: dict[int, Contribution] = {}
-        parties = Parties(plan)
+        parties = parties_of(plan)
         for connection, _ in STARTS:
             agents, key = CONNECTIONS[connection]
             secret = Secret(keys[key], agent=self.keys[key], helper=public_key(own))

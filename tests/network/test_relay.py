@@ -40,7 +40,7 @@ from sottovoce.network.protocol.messages import (
 from sottovoce.network.protocol.receipt import Notary
 from sottovoce.network.protocol.relay_machine import RelayMachine
 from sottovoce.network.relay import Relay
-from sottovoce.network.setup import Parties, PlanFromWelcome, make_config, setup_of
+from sottovoce.network.setup import Parties, make_config, parties_below, setup_of
 from sottovoce.paper.tikhonov import Tikhonov
 from sottovoce.problem.agents import lower_bounds
 from sottovoce.problem.problem import Problem
@@ -224,7 +224,7 @@ class Tree:
         config = make_config(
             self.plan, DualAveraging(), rounds=rounds, noise="secure", run_id="run"
         )
-        self.setup = setup_of(self.plan, Parties(self.plan), config)
+        self.setup = setup_of(self.plan, config)
         notary = Notary(bytes(32), config.hash)
         self.cloud = CloudMachine(self.setup, notary, lambda k: None)
         self.below: Parties
@@ -233,10 +233,8 @@ class Tree:
         self.x = lower_bounds(self.plan.domain)
 
     def describe(self, welcome: Welcome) -> Any:
-        self.below = Parties(PlanFromWelcome.read(welcome, self.plan.cloud, BELOW))
-        return setup_of(self.plan, self.below, make_config(
-            self.plan, DualAveraging(), rounds=3, noise="secure", run_id="run"
-        ))  # fmt: skip
+        self.below = parties_below(welcome, self.plan.cloud, BELOW)
+        return msgspec.structs.replace(self.setup, rounds=3, party=self.below)
 
     def welcome(self, *agents: int) -> Welcome:
         """What the cloud itself would say to agents."""

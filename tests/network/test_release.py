@@ -28,7 +28,7 @@ from sottovoce.network.round_arithmetic import (
     noisy_sigma,
     release_bytes,
 )
-from sottovoce.network.setup import Parties
+from sottovoce.network.setup import parties_of
 from sottovoce.paper.paper_rounds import states_of
 from sottovoce.paper.tikhonov import Tikhonov
 from sottovoce.privacy.adjacency import Trajectory
@@ -98,7 +98,7 @@ def test_what_is_sent_depends_on_what_is_said_through_the_releases_alone(
 ) -> None:
     plan = plan_for(request.getfixturevalue(name), method=method)
     algorithm = DualAveraging() if method == "joint" else Tikhonov()
-    describe = Parties(plan)
+    describe = parties_of(plan)
     parties = [describe((agent,)) for agent in range(1, plan.cloud.agents + 1)]
 
     def heard(words: int, script: int, beyond: float = 0.0) -> list[bytes]:
@@ -172,7 +172,7 @@ def test_the_cloud_adds_the_planned_sigma_to_every_kind_of_output(
     run(play(coupled, plan, keys, tmp_path, **settings))
     kept = transcript(tmp_path / "run.db")
     assert kept.said is not None
-    parties = Parties(plan)
+    parties = parties_of(plan)
     said = [tuple(Part(party=parties(a), data=d) for a, d in part) for part in kept.said]
     released = kept.multiples * grid_of(plan.sigma)
     if method == "paper":

@@ -26,7 +26,7 @@ from sottovoce.network.round_arithmetic import (
     deployed_sampler,
     noisy_sigma,
 )
-from sottovoce.network.setup import Parties
+from sottovoce.network.setup import parties_of
 from sottovoce.paper.tikhonov import Tikhonov
 from sottovoce.privacy import sampler
 from sottovoce.privacy.adjacency import Trajectory
@@ -172,7 +172,7 @@ def test_a_sum_that_nobody_can_move_is_a_public_constant_and_asked_of_nobody() -
     made = plan_for(problem)
     still = replace(made.outputs[1], sigma=0.0)
     made = replace(made, outputs=(made.outputs[0], still))
-    parties = [Parties(made)((i,)) for i in range(1, 5)]
+    parties = [parties_of(made)((i,)) for i in range(1, 5)]
     assert [party.sums.tolist() for party in parties] == [[0], [0], [], []]
     rounds = Rounds(made, DualAveraging(), deployed_sampler(made), 5)
     parts = tuple(Part(party=p, data=pack_whole(p.least)) for p in parties)
@@ -203,7 +203,7 @@ def test_ranges_are_those_of_the_certified_domain(paper: Problem) -> None:
     made = plan(certify(paper.cloud), epsilon=math.log(3), delta=0.05, hide=Trajectory(radius=1.0))
     lower, upper = lower_bounds(made.domain), upper_bounds(made.domain)
     assert np.any(upper < upper_bounds(paper.cloud.groups))
-    parties = Parties(made)
+    parties = parties_of(made)
     for agent in range(1, 8):
         party = parties((agent,))
         at = np.linspace(lower, upper, 65)

@@ -38,7 +38,7 @@ from sottovoce.network.protocol.codec import (
     unpack_whole,
 )
 from sottovoce.network.protocol.messages import Answer, Masked, Round
-from sottovoce.network.setup import Parties
+from sottovoce.network.setup import parties_of
 from sottovoce.privacy.sampler import STEPS
 from sottovoce.problem.problem import Problem
 
@@ -100,7 +100,7 @@ def check_stores(problem: Problem, keys: Path, folder: Path, rounds: int) -> dic
     bodies = [row.release for row in helper.rounds()]
     helper.close()
     assert len(bodies) - rounds in (0, 1)  # the helper answers before the cloud commits
-    known, parties = HelperKeys.of_folder(keys / "helper"), Parties(plan)
+    known, parties = HelperKeys.of_folder(keys / "helper"), parties_of(plan)
     noise: list[list[Integers]] = [[], []]
     answers = dict(enumerate(bodies, start=1))
     for k, (parts, release) in enumerate(zip(kept.said, kept.multiples, strict=True), start=1):

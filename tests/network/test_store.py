@@ -21,7 +21,7 @@ from sottovoce.network.protocol.codec import pack, pack_whole
 from sottovoce.network.protocol.messages import Code
 from sottovoce.network.protocol.receipt import next_digest
 from sottovoce.network.round_arithmetic import release_bytes
-from sottovoce.network.setup import Parties, make_config
+from sottovoce.network.setup import make_config, parties_of
 from sottovoce.network.store import CloudStore, attendance_in
 from sottovoce.privacy.sampler import Released
 from sottovoce.problem import gallery
@@ -31,7 +31,7 @@ UNPINNED = hashlib.sha256(b"").digest()
 
 
 def config(problem: Problem, store: CloudStore, **changes: object) -> RunConfig:
-    settings = {"rounds": 10, "noise": "secure", "run_id": store.run_id} | changes
+    settings = {"rounds": 10, "noise": "secure", "run_id": store.run.run_id} | changes
     return make_config(plan_for(problem), DualAveraging(), **settings)  # type: ignore[arg-type]
 
 
@@ -43,7 +43,7 @@ def record(k: int, said: int = 5, first: bytes = UNPINNED, *companies: tuple[int
     previous, price = first, np.ones(2)
     for j in range(1, k + 1):
         previous = next_digest(previous, j, pack(price), release_bytes(released()))
-    parties = map(Parties(PLAN), companies or [(1, 2), (3, 4, 5, 6, 7)])
+    parties = map(parties_of(PLAN), companies or [(1, 2), (3, 4, 5, 6, 7)])
     return Record(
         k=k,
         parts=tuple(Part(party=p, data=pack_whole(p.sums + said)) for p in parties),
@@ -75,7 +75,7 @@ def test_a_round_survives_in_every_field(tmp_path: Path) -> None:
     assert (last.k, last.digest, last.context) == (2, want.digest, pack(want.price))
     assert last.release == release_bytes(released())
     assert attendance_in(last) == (tuple(sorted(want.held)), ())
-    assert [(p.party.agents, p.data) for p in again.parts(Parties(PLAN))] == [
+    assert [(p.party.agents, p.data) for p in again.parts(parties_of(PLAN))] == [
         (p.party.agents, p.data) for p in want.parts
     ]
     assert again.released == 2

@@ -21,7 +21,7 @@ from sottovoce.network.protocol.codec import pack, pack_whole
 from sottovoce.network.protocol.messages import Code
 from sottovoce.network.protocol.receipt import next_digest
 from sottovoce.network.round_arithmetic import release_bytes
-from sottovoce.network.setup import Parties, make_config
+from sottovoce.network.setup import make_config, parties_of
 from sottovoce.network.store import CloudStore
 from sottovoce.privacy.sampler import Released
 from sottovoce.problem import gallery
@@ -36,7 +36,7 @@ FLIPS = 200
 def fill(store: CloudStore, problem: Problem, rounds: int = ROUNDS) -> None:
     """A run with a configuration, rounds whose every field differs, and incidents."""
     config = make_config(
-        plan_for(problem), DualAveraging(), rounds=100, noise="secure", run_id=store.run_id
+        plan_for(problem), DualAveraging(), rounds=100, noise="secure", run_id=store.run.run_id
     )
     store.pin(config)
     digest, rng = store.digest(store.released) or config.hash, np.random.default_rng(rounds)
@@ -65,7 +65,7 @@ def fill(store: CloudStore, problem: Problem, rounds: int = ROUNDS) -> None:
 def said(rng: np.random.Generator, k: int) -> tuple[Part, ...]:
     """Something new of everybody, in company that changes."""
     companies = [(1, 2, 3), (4, 5, 6, 7)] if k % 2 else [(1,), (2, 3, 4, 5, 6, 7)]
-    parties = map(Parties(PLAN), companies)
+    parties = map(parties_of(PLAN), companies)
     return tuple(
         Part(party=p, data=pack_whole(rng.integers(-(2**40), 2**40, p.sums.size))) for p in parties
     )
@@ -77,10 +77,10 @@ def everything(path: Path) -> dict[str, Any]:
     store = CloudStore(path)
     try:
         return {
-            "run": (store.run_id, store.status, store.reason),
+            "run": (store.run.run_id, store.run.status, store.run.reason),
             "summary": summary,
             "answers": reported.tobytes(),
-            "said": [(part.party.agents, part.data) for part in store.parts(Parties(PLAN))],
+            "said": [(part.party.agents, part.data) for part in store.parts(parties_of(PLAN))],
             "rounds": list(store.rounds()),
             "digests": [store.digest(k) for k in range(1, store.released + 1)],
         }
@@ -219,7 +219,7 @@ def test_a_store_that_lost_rounds_it_once_had_is_refused_unless_new_is_said(
             CloudStore(tmp_path / "run.db")
     store = CloudStore(tmp_path / "run.db", new=True)
     assert store.released == 0
-    assert store.run_id != before["run"][0]
+    assert store.run.run_id != before["run"][0]
     store.close()
     CloudStore(tmp_path / "run.db").close()
 

@@ -18,8 +18,9 @@ from sottovoce.errors import InputError
 from sottovoce.network.agent import Agent, AgentResult
 from sottovoce.network.agent_group import AgentGroup
 from sottovoce.network.config import read_config
-from sottovoce.network.local_round import LocalRound, LocalStep
+from sottovoce.network.local_round import LocalRound
 from sottovoce.network.observe.run_summary import transcript
+from sottovoce.network.protocol.actions import LocalStep
 from sottovoce.privacy.adjacency import Adjacency, Offset, Trajectory
 from sottovoce.privacy.sampler import grid_of
 from sottovoce.problem.agents import Array

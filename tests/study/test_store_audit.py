@@ -17,7 +17,7 @@ from sottovoce.network.config import Noise
 from sottovoce.network.protocol.actions import Part, Party
 from sottovoce.network.protocol.codec import pack, pack_whole
 from sottovoce.network.round_arithmetic import Rounds
-from sottovoce.network.setup import Parties, make_config
+from sottovoce.network.setup import make_config, parties_of
 from sottovoce.network.store import CloudStore
 from sottovoce.paper.tikhonov import Tikhonov
 from sottovoce.privacy.adjacency import Trajectory
@@ -55,9 +55,11 @@ def stored(
     """A store with some rounds of a run."""
     algorithm = DualAveraging() if made.method == "joint" else Tikhonov()
     store = CloudStore(path, keep_states=keep)
-    store.pin(make_config(made, algorithm, rounds=of or rounds, noise=noise, run_id=store.run_id))
+    store.pin(
+        make_config(made, algorithm, rounds=of or rounds, noise=noise, run_id=store.run.run_id)
+    )
     play = Rounds(made, algorithm, Faulty(made, fault), of or rounds)
-    parties = list(map(Parties(made), PARTIES))
+    parties = list(map(parties_of(made), PARTIES))
     generator, digest = np.random.default_rng(3), bytes(32)
     for k in range(1, rounds + 1):
         record, released = play.play(k, said(parties, generator), digest, frozenset())

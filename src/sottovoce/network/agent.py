@@ -8,7 +8,7 @@ import inspect
 import logging
 import os
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final, final
 
@@ -24,15 +24,13 @@ from sottovoce.network.journal import Journal
 from sottovoce.network.local_round import LocalRound, Which
 from sottovoce.network.observe.logs import note
 from sottovoce.network.protocol.actions import (
-    Action,
+    Apply,
     Finish,
-    Join,
     Memory,
     Reconnect,
     Save,
     SendUp,
     Stop,
-    Think,
 )
 from sottovoce.network.protocol.agent_machine import AgentMachine
 from sottovoce.network.protocol.client_machine import ClientPhase
@@ -155,6 +153,7 @@ class AgentStore(Journal):
 
 
 @final
+@dataclass(eq=False, repr=False)
 class Agent:
     """An agent, or a gateway that hosts several.
 
@@ -168,25 +167,19 @@ class Agent:
         longest_pause: seconds between attempts to reconnect, at most.
     """
 
-    def __init__(
-        self,
-        group: AgentGroup,
-        *,
-        cloud: str,
-        keys: str | os.PathLike[str],
-        saved: str | os.PathLike[str],
-        on_state: OnState | None = None,
-        allow_simulated: bool = False,
-        longest_pause: float = LONGEST_PAUSE,
-    ) -> None:
-        instance("group", group, AgentGroup, "sv.network.AgentGroup.of_file(...)")
-        self._group = group
-        self._url = websocket_address("cloud", cloud)
-        self._keys = path_of("keys", keys)
-        self._path = path_of("saved", saved)
-        self._on_state = on_state
-        self._allow_simulated = allow_simulated
-        self._longest_pause = longest_pause
+    group: AgentGroup
+    _: KW_ONLY
+    cloud: str
+    keys: str | os.PathLike[str]
+    saved: str | os.PathLike[str]
+    on_state: OnState | None = None
+    allow_simulated: bool = False
+    longest_pause: float = LONGEST_PAUSE
+
+    def __post_init__(self) -> None:
+        instance("group", self.group, AgentGroup, "sv.network.AgentGroup.of_file(...)")
+        websocket_address("cloud", self.cloud)
+        self._keys, self._path = path_of("keys", self.keys), path_of("saved", self.saved)
         self._helper: HelperKnown | None = None
         self._failed = 0
         self._round: LocalRound | None = None
@@ -205,21 +198,23 @@ class Agent:
             ExpiredError: its certificate has ended.
         """
         self._client = Client(
-            self._url,
+            self.cloud,
             self._keys,
             decode_from_cloud,
             limit=self._frame_limit(),
-            longest_pause=self._longest_pause,
+            longest_pause=self.longest_pause,
         )
         if (self._keys / "helper.pem").exists():
             from sottovoce.network.identity.pledges import HelperKnown  # loads cryptography
 
-            self._helper = HelperKnown(self._keys, self._group.agents)
+            self._helper = HelperKnown(self._keys, self.group.agents)
         note("trust", words=WORDS["one" if self._helper is None else "split"])
-        start = pack(self._group.start)
+        start = pack(self.group.start)
         saved = AgentStore(self._path, Memory(x=start, answer=start))
         masker = None if self._helper is None else self._helper.masker
-        self._machine = AgentMachine(self._group.agents, saved.memory, self._objection, masker)
+        self._machine = AgentMachine(
+            self.group.agents, saved.memory, self._objection, self._join, masker
+        )
         try:
             await self._serve(saved)
         finally:
@@ -248,8 +243,7 @@ class Agent:
             raise RefusedError(action.code, _refusal(action, saved))
 
         handlers: Handlers = {
-            Join: self._join,
-            Think: self._think,
+            Apply: self._apply,
             Save: lambda action: saved.save(action.memory),
             SendUp: lambda action: client.send(encode(action.message)),
             Finish: self._finish,
@@ -274,31 +268,23 @@ class Agent:
             done=lambda: machine.phase is ClientPhase.DONE,
         )
 
-    async def _join(self, action: Join) -> list[Action]:
-        machine, first = self._machine, self._round is None
-        self._round = taking_part = LocalRound(self._group, action.welcome)
+    def _join(self, welcome: Welcome) -> LocalRound:
+        first = self._round is None
+        self._round = LocalRound(self.group, welcome)
         if first:
-            self._warn(taking_part)
-        x = taking_part.begin(action.x)
-        values = taking_part.contributions(x)
-        note("joined", agents=list(machine.agents[:16]), round=action.welcome.round)
-        if taking_part.keeps:
-            if machine.memory.missed:
-                note("own average lacks rounds", level=logging.WARNING, words=_GAP)
-            await self._drive(machine.memory.round, x)
-        return machine.joined(values, x)
+            self._warn(self._round)
+        note("joined", agents=list(self.group.agents[:16]), round=welcome.round)
+        if self._round.keeps and self._machine.memory.missed:
+            note("own average lacks rounds", level=logging.WARNING, words=_GAP)
+        return self._round
 
-    async def _think(self, action: Think) -> list[Action]:
-        assert self._round is not None  # noqa: S101  there is one from the first welcome on
-        now = (action.k, action.x, action.answer, action.price, action.y)
-        stepped = self._round(*now, proximal=action.proximal, since=action.since)
-        if stepped.failed.size:
+    async def _apply(self, action: Apply) -> None:
+        if action.failed:
             level = logging.DEBUG if self._failed else logging.ERROR
-            failed = [self._group.agents[place] for place in stepped.failed[:16]]
+            failed = [self.group.agents[place] for place in action.failed[:16]]
             note("no step, going on with a substitute", level=level, agents=failed, round=action.k)
-            self._failed += stepped.failed.size
-        await self._drive(action.k, stepped.answer)
-        return self._machine.stepped(stepped.x, stepped.answer, stepped.values, stepped.proximal)
+            self._failed += len(action.failed)
+        await self._drive(action.k, action.answer)
 
     async def _finish(self, action: Finish) -> None:
         self._price, self._confirmed = action.price, action.confirmed
@@ -309,10 +295,10 @@ class Agent:
 
     async def _drive(self, k: int, answer: Array) -> None:
         """Call ``on_state`` with what is to be applied after round k."""
-        if self._on_state is None or self._round is None:
+        if self.on_state is None or self._round is None:
             return
         try:
-            pending = self._on_state(k, *self._round.applied(answer, self._confirmed))
+            pending = self.on_state(k, *self._round.applied(answer, self._confirmed))
             if inspect.isawaitable(pending):
                 await pending
         except Exception as error:
@@ -331,8 +317,8 @@ class Agent:
 
     def _objection(self, welcome: Welcome) -> str | None:
         """What is wrong with a run: with who adds the noise an agent goes by its own keys."""
-        cloud = self._group.cloud
-        wrong = welcome_objection(welcome, cloud, allow_simulated=self._allow_simulated)
+        cloud = self.group.cloud
+        wrong = welcome_objection(welcome, cloud, allow_simulated=self.allow_simulated)
         if wrong is not None:
             return wrong
         split = read_config(welcome.config).split
@@ -346,7 +332,7 @@ class Agent:
 
     def _frame_limit(self) -> int:
         """What an honest cloud's largest message holds at most."""
-        cloud, size = self._group.cloud, self._group.start.size
+        cloud, size = self.group.cloud, self.group.start.size
         return _HEAD + 64 * cloud.sums.count + 32 * (size + 1) * (cloud.rows + 1)
 
 

@@ -15,7 +15,7 @@ from sottovoce.algorithm.algorithm import Algorithm
 from sottovoce.algorithm.dual_averaging import DualAveraging
 from sottovoce.arguments import websocket_address
 from sottovoce.errors import InputError
-from sottovoce.network.cloud_runner import CloudRunner, call_soon
+from sottovoce.network.config import Noise
 from sottovoce.network.defaults import LINGER_SECONDS, STALL_SECONDS
 from sottovoce.network.identity.certificates import Authorization
 from sottovoce.network.observe.logs import note
@@ -24,7 +24,7 @@ from sottovoce.network.observe.page.live import Live
 from sottovoce.network.protocol.actions import Record
 from sottovoce.network.protocol.cloud_machine import CloudMachine, CloudPhase
 from sottovoce.network.protocol.codec import decode_from_helper, encode, frame_limit
-from sottovoce.network.protocol.messages import FromHelper
+from sottovoce.network.protocol.messages import LONGEST_WAIT, FromHelper
 from sottovoce.network.protocol.receipt import Notary
 from sottovoce.network.round_arithmetic import (
     Rounds,
@@ -32,12 +32,11 @@ from sottovoce.network.round_arithmetic import (
     deployed_sampler,
     noisy_sigma,
 )
+from sottovoce.network.runner import CloudRunner, call_soon
 from sottovoce.network.service import Service
 from sottovoce.network.setup import (
-    Parties,
     check_halves,
     check_request,
-    check_wait,
     make_config,
     round_key,
     setup_of,
@@ -133,7 +132,11 @@ class Cloud(Service):
     def __post_init__(self) -> None:
         plan = self.plan
         check_request(plan, self.rounds, self.straggler, self.deadline)
-        check_wait(self.apply_after)
+        if not 0.0 <= self.apply_after <= LONGEST_WAIT:  # NaN is refused, too
+            raise InputError(
+                f"apply_after must be 0 to {LONGEST_WAIT:.0f} seconds, got "
+                f"apply_after={self.apply_after}"
+            )
         check_halves(plan, helper=self.helper is not None, simulated=self.seed is not None)
         if self.helper is not None:
             websocket_address("helper", self.helper)
@@ -198,7 +201,7 @@ class Cloud(Service):
             self._supervisor.start("helper", self._follow())
         self._supervisor.start("live", self._live.run())
         note("trust", words=WORDS[self.plan.trust.kind])
-        note("listening", port=self.port, round=self._machine.round, run=self._store.run_id)
+        note("listening", port=self.port, round=self._machine.round, run=self._store.run.run_id)
         if self._machine.phase is CloudPhase.DONE:
             note("the run in the store is over", level=logging.WARNING, words=_OVER)
 
@@ -225,14 +228,15 @@ class Cloud(Service):
     def _prepare(self, keys: Path) -> Server:
         store, plan, seed = self._store, self.plan, self.seed
         algorithm = DualAveraging() if self.algorithm is None else self.algorithm
-        parties = Parties(plan)  # refuses a plan that cannot be carried out, before it is paid for
-        noise: Literal["secure", "simulated"] = "secure" if seed is None else "simulated"
-        config = make_config(plan, algorithm, rounds=self.rounds, noise=noise, run_id=store.run_id)
+        noise: Noise = "secure" if seed is None else "simulated"
+        run_id = store.run.run_id
+        config = make_config(plan, algorithm, rounds=self.rounds, noise=noise, run_id=run_id)
+        setup = setup_of(plan, config)  # refuses what cannot be carried out, before it is paid for
         store.pin(config)
         check_store(plan, store)
         if self.ledger is not None:
             self._fence = self.ledger.begin(
-                store.run_id,
+                run_id,
                 plan.charges(),
                 rounds=store.released,
                 digest=store.digest,
@@ -245,7 +249,6 @@ class Cloud(Service):
         )
         note("preparing", rounds=store.released)  # takes the store's rounds again
         self._rounds = Rounds(plan, algorithm, sampler, self.rounds)
-        setup = setup_of(plan, parties, config)
         last, silent = resumed(store, self._rounds, setup, secure=seed is None)
         self._machine = CloudMachine(
             setup,
@@ -313,14 +316,14 @@ class Cloud(Service):
 
     def _facts(self) -> Facts:
         machine = self._machine
-        self._attendance.look(self._machine)
+        self._look()
         over = machine.phase is CloudPhase.DONE
         return Facts(
-            run=self._store.run_id,
+            run=self._store.run.run_id,
             phase=machine.phase.name.lower(),
             round=machine.round - 1,
             rounds=self.rounds,
-            connected=machine.connected,
+            connected=len(machine.present),
             agents=self.plan.cloud.agents,
             price=tuple(machine.answer.tolist()),
             gdp_mu=float(self.plan.gdp_mu.max()),

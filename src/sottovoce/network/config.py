@@ -111,13 +111,7 @@ def _algorithms() -> dict[str, Any]:
 
 
 def welcome_objection(welcome: Welcome, cloud: CloudView, *, allow_simulated: bool) -> str | None:
-    """Return why not to take part, None if nothing speaks against it.
-
-    Args:
-        welcome: the cloud's description.
-        cloud: the public problem as it is known here.
-        allow_simulated: whether noise may be simulated, hence not private.
-    """
+    """Return why not to take part in the run that a cloud describes, None to do so."""
     try:
         config = read_config(welcome.config)
         algorithm = algorithm_of(config.algorithm)

@@ -20,7 +20,6 @@ from sottovoce.arguments import instance
 from sottovoce.errors import InputError, PrivacyError
 from sottovoce.network.config import RunConfig, algorithm_of, read_config
 from sottovoce.network.defaults import LINGER_SECONDS
-from sottovoce.network.helper_answers import Answers
 from sottovoce.network.identity.certificates import CLOUD, Authorization
 from sottovoce.network.identity.pledges import HelperKeys
 from sottovoce.network.journal import Journal
@@ -30,7 +29,7 @@ from sottovoce.network.protocol.cloud_machine import CloudPhase
 from sottovoce.network.protocol.codec import decode_to_helper
 from sottovoce.network.protocol.helper_machine import HelperMachine
 from sottovoce.network.protocol.messages import Code
-from sottovoce.network.round_arithmetic import noisy_sigma
+from sottovoce.network.round_arithmetic import Answers, noisy_sigma
 from sottovoce.network.runner import Handlers, Runner, make_durable
 from sottovoce.network.service import TICK_SECONDS, Service
 from sottovoce.network.setup import make_config, round_key
@@ -93,7 +92,7 @@ class Helper(Service):
     @property
     def round(self) -> int:
         """Rounds answered so far."""
-        return 0 if self._machine.last is None else self._machine.last.k
+        return self._machine.done
 
     async def run(self) -> None:
         """Serve until all rounds are answered and the cloud has been gone for a while.
@@ -146,9 +145,9 @@ class Helper(Service):
     def _runs(self, text: str) -> Answers | Code:
         """Check a configuration against the helper's own plan, and bind the store to it."""
         if self._answers is not None:
-            return self._answers if text == self._store.config else Code.OTHER_RUN
+            return self._answers if text == self._store.run.config else Code.OTHER_RUN
         config = self._expected(text)
-        if config is None or self._store.config not in ("", text):
+        if config is None or self._store.run.config not in ("", text):
             return Code.OTHER_RUN
         answers = Answers(self.plan, config, self._held, self._sampler)
         if self.ledger is not None:
@@ -159,7 +158,7 @@ class Helper(Service):
                 digest=self._store.digest,
                 note="sottovoce helper",
             )
-        if not self._store.config:
+        if not self._store.run.config:
             self._store.bind(text)
         self._answers = answers
         return answers

@@ -54,7 +54,7 @@ Status: TypeAlias = Literal["running", "done", "halted", "failed"]
 
 ENDED: Final = {"halted": "was halted", "failed": "has failed"}
 
-_ROUNDS: Final = "SELECT k, context, release, digest, attendance, said, seal, said_seal FROM rounds"
+_ROUNDS: Final = "SELECT * FROM rounds"
 _INSERT: Final = "INSERT INTO rounds VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
 _RUN: Final = "run"
 _NOTE: Final = """INSERT INTO notes VALUES (?, ?, ?)
@@ -78,25 +78,15 @@ _QUICK: Final = ("synchronous = NORMAL",)
 
 
 class RunNote(Struct, frozen=True, kw_only=True):
-    """The run, as a note.
+    """The run, as a note."""
 
-    Attributes:
-        role: whose journal it is.
-        run_id: names it for ever; a cloud's names the run.
-        created: when it began, UTC.
-        config: the configuration of the run, empty before the first start.
-        status: "running" (or interrupted), "done", or "halted" or "failed" for good.
-        reason: why it was halted or failed.
-        incidents: refusals by code and first agent: how many, when the first and the last, and in
-            which round.
-    """
-
-    role: Role
-    run_id: str
-    created: str
-    config: str = ""
-    status: Status = "running"
-    reason: str = ""
+    role: Role  # whose journal it is
+    run_id: str  # names it for ever; a cloud's names the run
+    created: str  # when it began, UTC
+    config: str = ""  # empty before the first start
+    status: Status = "running"  # or interrupted
+    reason: str = ""  # why it was halted or failed
+    # Refusals by code and first agent: how many, when the first and the last, and in which round.
     incidents: dict[str, tuple[int, str, str, int]] = {}
 
     @property
@@ -118,12 +108,7 @@ _run = msgspec.msgpack.Decoder(RunNote)
 
 
 class JournalReader:
-    """What a journal says, each row as it was written; its owner may be writing meanwhile.
-
-    Args:
-        path: the file.
-        database: a connection to it.
-    """
+    """What a journal says, each row as it was written; its owner may be writing meanwhile."""
 
     def __init__(self, path: Path, database: sqlite3.Connection) -> None:
         self.path = path
@@ -132,11 +117,7 @@ class JournalReader:
     @staticmethod
     @contextmanager
     def open(path: str | os.PathLike[str]) -> Iterator[JournalReader]:
-        """Read one moment of a journal, however it goes on meanwhile.
-
-        Raises:
-            StoreError: it is not a journal, or damaged.
-        """
+        """Read one moment of a journal, however it goes on; StoreError if it is damaged."""
         file = Path(path)
         if not file.is_file():
             raise StoreError(f"store must exist, got {file}")
@@ -169,7 +150,7 @@ class JournalReader:
         if sorted(sql for (sql,) in made) != sorted(TABLES):
             raise damaged(path, "its tables are not as they were made")
 
-    def run(self) -> RunNote:
+    def read_run(self) -> RunNote:
         """Return what is noted about the run."""
         body = self.notes().get(_RUN)
         if body is None:
@@ -177,17 +158,13 @@ class JournalReader:
         return _run.decode(body)
 
     def rounds(self, where: str = "") -> Iterator[JournalRow]:
-        """Yield rounds in order.
-
-        Args:
-            where: which, in SQL: words of our own only.
-        """
+        """Yield rounds in order; ``where`` is SQL, words of our own only."""
         with translated(self.path):
-            for *values, mark, said_mark in self._database.execute(f"{_ROUNDS} {where} ORDER BY k"):
-                row = JournalRow(**dict(zip(JournalRow.__struct_fields__, values, strict=True)))
+            for values in self._database.execute(f"{_ROUNDS} {where} ORDER BY k"):
+                k, context, release, digest, attendance, _, said, _ = values
+                row = JournalRow(k, context, release, digest, attendance, said)
                 try:
-                    *_, row_seal, _, said_seal = _values(row)
-                    whole = (row_seal, said_seal) == (mark, said_mark)
+                    whole = _values(row) == values
                 except (AttributeError, TypeError, OverflowError):
                     whole = False
                 if not whole:
@@ -233,6 +210,7 @@ class Journal(JournalReader):
     ) -> None:
         # Two names of one file are one journal, with one lock and one marker.
         self.path = Path(path).resolve()
+        self.run: RunNote
         self.last: JournalRow | None = None
         """The last round."""
         self._role: Role = role
@@ -246,38 +224,14 @@ class Journal(JournalReader):
             raise
 
     @property
-    def run_id(self) -> str:
-        """The run's name."""
-        return self._run.run_id
-
-    @property
-    def config(self) -> str:
-        """The configuration that it is bound to; empty before the first start."""
-        return self._run.config
-
-    @property
-    def status(self) -> Status:
-        """Where the run is."""
-        return self._run.status
-
-    @property
-    def reason(self) -> str:
-        """Why it was halted or failed."""
-        return self._run.reason
-
-    @property
     def released(self) -> int:
         """How many rounds it holds."""
         return 0 if self.last is None else self.last.k
 
     def bind(self, config: str) -> None:
-        """Bind a new journal to a configuration, durably.
-
-        Raises:
-            DiskError: it cannot be written now, or a reader holds an older state open.
-        """
-        if not self.config:
-            self._write(replace(self._run, config=config))
+        """Bind a new journal to a configuration, durably."""
+        if not self.run.config:
+            self._write(replace(self.run, config=config))
         if not self.released:
             # A run whose log is lost must not come back under another name: the ledger knows it
             # by this one.
@@ -290,9 +244,9 @@ class Journal(JournalReader):
                 # One statement is a transaction by itself, and the cheapest there is.
                 self._database.execute(_INSERT, _values(row))
         else:
-            self._write(self._run, row)
+            self._write(self.run, row)
         self.last = row
-        self._marker.write(Reached(run_id=self.run_id, rounds=row.k, digest=row.digest))
+        self._marker.write(Reached(run_id=self.run.run_id, rounds=row.k, digest=row.digest))
 
     def put(self, name: str, value: bytes) -> None:
         """Write a note, which survives the process and maybe not a power cut."""
@@ -307,11 +261,11 @@ class Journal(JournalReader):
 
     def end(self, status: Status, reason: str = "") -> None:
         """End the run; nothing that was said is needed any more."""
-        if status == self.status:
+        if status == self.run.status:
             return
-        self._write(replace(self._run, status=status, reason=reason), forget=not self._keep)
+        self._write(replace(self.run, status=status, reason=reason), forget=not self._keep)
         if status in ENDED:
-            reached = self._marker.reached or Reached(run_id=self.run_id)
+            reached = self._marker.reached or Reached(run_id=self.run.run_id)
             self._marker.write(replace(reached, halted=True))
 
     def incident(self, code: Code, agents: tuple[int, ...], k: int) -> None:
@@ -320,21 +274,17 @@ class Journal(JournalReader):
         It is written with the next round or ``flush``: a flood takes one entry, and hides no other.
         """
         name, now = f"{code.value} {agents[0] if agents else 0}", utc()
-        count, first, _, _ = self._run.incidents.get(name, (0, now, now, 0))
-        self._run.incidents[name] = (count + 1, first, now, k)
+        count, first, _, _ = self.run.incidents.get(name, (0, now, now, 0))
+        self.run.incidents[name] = (count + 1, first, now, k)
         self._flushed = False
 
     def flush(self) -> None:
         """Write the incidents since the last commit."""
         if not self._flushed:
-            self._write(self._run)
+            self._write(self.run)
 
     def digest(self, k: int) -> bytes | None:
-        """The digest of a committed round, None for one that is still to come.
-
-        Raises:
-            StoreError: the round is not as it was written.
-        """
+        """The digest of a committed round, None for one that is still to come."""
         if not 1 <= k <= self.released:
             return None
         for row in self.rounds(f"WHERE k = {k:d}"):
@@ -359,7 +309,7 @@ class Journal(JournalReader):
             set_aside(self.path)
             self._load()
         else:
-            if new and self.config:
+            if new and self.run.config:
                 self._database.close()
                 self._marker.close()
                 raise StoreError(
@@ -377,18 +327,19 @@ class Journal(JournalReader):
                 raise _lost(self.path, reached, 0)
             self._database = self._connect()
             undo.callback(self._database.close)
-            self._run = self.run()
-            if self._run.role != self._role:
+            self.run = self.read_run()
+            if self.run.role != self._role:
                 raise StoreError(
                     f"{self.path} must be the file of {_a(self._role)}, got that of "
-                    f"{_a(self._run.role)}: choose another file"
+                    f"{_a(self.run.role)}: choose another file"
                 )
             self._verify()
             self._compare(reached)
-            if self.status in ENDED:
+            run = self.run
+            if run.status in ENDED:
                 raise HaltedError(
-                    f"the run in {self.path} {ENDED[self.status]} for good: {self.reason}; start "
-                    "a new run with a new store, which spends privacy anew"
+                    f"the run in {self.path} {ENDED[run.status]} for good: {run.reason}; start a "
+                    "new run with a new store, which spends privacy anew"
                 )
             undo.pop_all()
 
@@ -416,7 +367,7 @@ class Journal(JournalReader):
 
     def _verify(self) -> None:
         """Check every row and the chain of digests."""
-        previous, last = self._run.first_digest, None
+        previous, last = self.run.first_digest, None
         for row in self.rounds():
             after = 1 if last is None else last.k + 1
             if row.k != after or row.digest != next_digest(
@@ -428,14 +379,13 @@ class Journal(JournalReader):
         self._notes = self.notes()
 
     def _compare(self, reached: Reached | None) -> None:
-        ended, last = self.status in ENDED, self.last
+        run_id, ended = self.run.run_id, self.run.status in ENDED
         if reached is None:
-            digest = b"" if last is None else last.digest
-            here = Reached(run_id=self.run_id, rounds=self.released, digest=digest, halted=ended)
-            self._marker.write(here)
-            return
+            digest = b"" if self.last is None else self.last.digest
+            reached = Reached(run_id=run_id, rounds=self.released, digest=digest, halted=ended)
+            self._marker.write(reached)
         forgot = reached.halted and not ended
-        if reached.run_id != self.run_id or reached.rounds > self.released or forgot:
+        if reached.run_id != run_id or reached.rounds > self.released or forgot:
             raise _lost(self.path, reached, self.released)
         if reached.rounds and self.digest(reached.rounds) != reached.digest:
             raise _lost(self.path, reached, reached.rounds - 1)
@@ -450,7 +400,7 @@ class Journal(JournalReader):
             database.execute(_NOTE, _note(_RUN, _encoder.encode(run)))
             if forget:
                 database.execute(_FORGET)
-        self._run, self._flushed = run, True
+        self.run, self._flushed = run, True
 
 
 def _note(name: str, value: bytes) -> tuple[object, ...]:

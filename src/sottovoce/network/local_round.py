@@ -19,7 +19,7 @@ import logging
 import traceback
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Final, Literal, final
 
 import numpy as np
@@ -32,6 +32,7 @@ from sottovoce.kernels.fleet_kernel import FleetKernel, FleetStates, to_lanes
 from sottovoce.network.agent_group import AgentGroup, LocalGroup
 from sottovoce.network.config import algorithm_of, read_config
 from sottovoce.network.observe.logs import note
+from sottovoce.network.protocol.actions import LocalStep
 from sottovoce.network.protocol.codec import NOTHING, Integers, middle, unpack, unpack_whole
 from sottovoce.network.protocol.messages import Welcome
 from sottovoce.privacy.adjacency import Everything, Offset
@@ -59,32 +60,9 @@ Which = Literal["fallback", "average", "answer"]
 def substitute_state(promise: Mapping[str, Any], lower: Array, upper: Array) -> Array | None:
     """Return the state of an agent whose step failed, None for the state before.
 
-    Args:
-        promise: of the run's configuration; where it does not say what is hidden, nothing is
-            repeated.
-        lower: public bounds.
-        upper: likewise.
+    Where the promise of the run's configuration does not say what is hidden, nothing is repeated.
     """
     return None if promise.get("hide") in REPEATING else middle(lower, upper)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class LocalStep:
-    """The local result of a round.
-
-    Attributes:
-        x: x(k+1) of all agents, one after the other.
-        answer: their answers so far.
-        proximal: what their proximal terms remember: z, then W of its agent for every number of x.
-        values: their contributions in steps of the grid, added up; None where states are sent.
-        failed: the places, from 0, of agents whose own code failed.
-    """
-
-    x: Array
-    answer: Array
-    proximal: Array
-    values: Integers | None
-    failed: NDArray[np.int64]
 
 
 @final
@@ -168,12 +146,12 @@ class LocalRound:
         proximal: Array = NOTHING,
         since: int | None = None,
     ) -> LocalStep:
-        """Take round k from x(k), with what the cloud released in it.
+        """Take round k from x(k), what was last contributed, with what the cloud released in it.
 
         Args:
             k: the round.
-            x: x(k), what was last contributed.
-            answer: the answer so far.
+            x: x(k).
+            answer: so far.
             price: what the round says.
             y: likewise, the gradient entries of a release that has them.
             proximal: what the proximal terms remember; nothing before round 1.
@@ -186,23 +164,26 @@ class LocalRound:
             own, remembered, added = self._tried(part, k, *before, price, y)
             after[here], kept[:, here] = own.ravel(), remembered.reshape(2, -1)
             total += added
-        proximal = NOTHING if self._shares is None else kept.ravel()
         rounds = range(since or k, k + 1)
-        if np.isfinite(after).all():
+        failed = np.unique(self._owner[~np.isfinite(after)])
+        if not failed.size:
             values = None if self._welcome.states else self._asked(total)
             averaged = self._averaged(rounds, answer, x, after)
-            self._substituted, failed = None, self._owner[:0]
-            return LocalStep(
-                x=after, answer=averaged, proximal=proximal, values=values, failed=failed
-            )
-        # Stopping would stop the run, which tells something of the state. The device stays put.
-        failed = np.unique(self._owner[~np.isfinite(after)])
-        lost = np.isin(self._owner, failed)
-        averaged = self._averaged(rounds, answer, x, np.where(lost, answer, after))
-        self._substituted = lost
-        state = np.where(lost, x if self._substitute is None else self._substitute, after)
-        values = self.contributions(state)
-        return LocalStep(x=state, answer=averaged, proximal=proximal, values=values, failed=failed)
+            self._substituted = None
+        else:
+            # Stopping would stop the run, which tells something of the state. The device stays put.
+            lost = np.isin(self._owner, failed)
+            averaged = self._averaged(rounds, answer, x, np.where(lost, answer, after))
+            self._substituted = lost
+            after = np.where(lost, x if self._substitute is None else self._substitute, after)
+            values = self.contributions(after)
+        return LocalStep(
+            x=after,
+            answer=averaged,
+            proximal=NOTHING if self._shares is None else kept.ravel(),
+            values=values,
+            failed=failed,
+        )
 
     def _averaged(self, rounds: range, answer: Array, x: Array, after: Array) -> Array:
         """The answer with x(k), whose contribution was released; of gradient steps the last.
@@ -231,7 +212,8 @@ class LocalRound:
         try:
             if self._welcome.states:
                 return part(k, x, price, y), kept, np.zeros(price.size)
-            own, remembered, added = part(k, x, kept, price)
+            step: tuple[Array, Array, Array] = part(k, x, kept, price)
+            return step
         except Exception as error:
             # Its text could quote the state; where it was raised cannot.
             last = traceback.extract_tb(error.__traceback__)[-1]
@@ -240,7 +222,6 @@ class LocalRound:
             note("own code failed", level=level, error=type(error).__name__, where=where)
             self._raised = True
             return np.full(x.shape, np.nan), kept, np.zeros(price.size)
-        return own, remembered, added
 
     def _prepare(self, lower: Array, upper: Array) -> Array:
         """Get all groups ready; return the nearest points of sets that miss the public bounds."""
@@ -326,13 +307,7 @@ class LocalRound:
 
 @final
 class FleetStep:
-    """``x(k) -> x(k+1)`` of a fleet's agents, and what they add to the sums.
-
-    Args:
-        kernel: the agents' formulas, parameters, weights and bounds.
-        theta: the weight of the proximal term.
-        grid: the grid of every sum, shape (p,).
-    """
+    """``x(k) -> x(k+1)`` of a fleet's agents, and what they add to the sums, shape (p,)."""
 
     def __init__(self, kernel: FleetKernel, *, theta: float, grid: Array) -> None:
         self._kernel, self._theta, self._grid = kernel, theta, np.array(grid)
@@ -385,13 +360,9 @@ def _apart(fleet: Fleet, lower: Array, upper: Array) -> NDArray[np.bool_]:
 def nearest_points(fleet: Fleet, lower: Array, upper: Array, *, boxes: bool) -> tuple[Array, Array]:
     """Return the public point nearest to an agent's own set, and that set's nearest to it.
 
-    Projections onto one convex set and the other in turn come to the nearest points of both.
-
-    Args:
-        fleet: the agent, a fleet of one with a set of its own.
-        lower: public bounds, shape (1, d).
-        upper: likewise.
-        boxes: whether agents keep to boxes, whatever rows they have, as gradient steps do.
+    Projections onto one convex set and the other in turn come to the nearest points of both. The
+    agent is a fleet of one, bounds have shape (1, d); with ``boxes``, as for gradient steps, agents
+    keep to boxes whatever rows they have.
     """
     own = fleet.local
     assert own is not None  # noqa: S101  a public box cannot miss itself

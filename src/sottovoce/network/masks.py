@@ -52,13 +52,7 @@ def new_session() -> bytes:
 
 @final
 class Secret:
-    """What an agent, or a gateway, and the helper share; either side makes the same.
-
-    Args:
-        own: the private key of this side.
-        agent: the agent's public key, 32 bytes.
-        helper: the helper's.
-    """
+    """What an agent, or a gateway, and the helper share; ``own`` is the key of either side."""
 
     def __init__(self, own: X25519PrivateKey, *, agent: bytes, helper: bytes) -> None:
         here = own.public_key().public_bytes_raw()
@@ -69,14 +63,7 @@ class Secret:
     def stream(
         self, config: bytes, session: bytes, agents: tuple[int, ...], numbers: int
     ) -> Stream:
-        """Return the masks of one session of a run.
-
-        Args:
-            config: SHA-256 of the run's configuration.
-            session: the agent's.
-            agents: all agents that a contribution is the total of, from 1, increasing.
-            numbers: how many numbers a contribution has.
-        """
+        """Return the masks of a session of contributions that are the total of all these agents."""
         covered = struct.pack(f"<{1 + len(agents)}Q", numbers, *agents)
         info = _PURPOSE + self._names + session + covered
         key = HKDF(algorithm=hashes.SHA256(), length=_KEY, salt=config, info=info)
@@ -85,12 +72,7 @@ class Secret:
 
 @final
 class Stream:
-    """The masks of one (run, session, agents), round by round.
-
-    Args:
-        key: 32 bytes.
-        numbers: how many numbers a mask has.
-    """
+    """The masks of one (run, session, agents), round by round, from a key of 32 bytes."""
 
     def __init__(self, key: bytes, numbers: int) -> None:
         self._cipher = algorithms.AES(key)
@@ -108,12 +90,7 @@ class Stream:
 
 @final
 class ReadAhead:
-    """What belongs to a round, drawn ahead: more rounds as long as they follow each other.
-
-    Args:
-        draw: ``(first, count) ->`` one row per round.
-        row_bytes: what a row takes.
-    """
+    """Rows of rounds that ``draw(first, count)`` gives, more ahead while rounds follow."""
 
     def __init__(self, draw: Callable[[int, int], Integers], row_bytes: int) -> None:
         self._draw = draw
@@ -133,52 +110,35 @@ class ReadAhead:
 
 @final
 class MaskSums:
-    """Sums of many parties' masks, drawn ahead as long as the same parties take part.
-
-    Args:
-        sums: how many sums there are.
-    """
+    """Sums of many parties' masks, drawn ahead as long as the same parties take part."""
 
     def __init__(self, sums: int) -> None:
         self._sums = sums
-        self._names: tuple[object, ...] | None = None
+        self._parties: Sequence[tuple[Stream, Integers]] = ()
         self._totals: ReadAhead
 
-    def __call__(
-        self,
-        k: int,
-        names: tuple[object, ...],
-        parties: Callable[[], Sequence[tuple[Stream, Integers]]],
-    ) -> Integers:
+    def __call__(self, k: int, parties: Sequence[tuple[Stream, Integers]]) -> Integers:
         """Return the sum of the parties' masks of round k, modulo 2^64, one number per sum.
 
-        Args:
-            k: the round.
-            names: tells parties from others: their agents, keys and sessions.
-            parties: returns each one's stream, and the sums that its numbers belong to.
+        Of each party its stream, and the sums that its numbers belong to.
         """
-        if names != self._names:
-            listed = parties()
-
-            def draw(first: int, count: int) -> Integers:
-                total = np.zeros((count, self._sums), dtype=np.int64)
-                for stream, sums in listed:
-                    total[:, sums] += stream.rounds(first, count)  # wraps around, as it should
-                return total
-
-            self._names = names
-            self._totals = ReadAhead(draw, 8 * self._sums * (1 + len(names)))
+        if parties != self._parties:
+            self._parties = parties
+            self._totals = ReadAhead(self._draw, 8 * self._sums * (1 + len(parties)))
         return self._totals[k]
+
+    def _draw(self, first: int, count: int) -> Integers:
+        total = np.zeros((count, self._sums), dtype=np.int64)
+        for stream, sums in self._parties:
+            total[:, sums] += stream.rounds(first, count)  # wraps around, as it should
+        return total
 
 
 @final
 class Masker:
     """An agent's side: masks what it contributes, under a session of its own.
 
-    Args:
-        secret: shared with the helper.
-        key: the agent's public key, 32 bytes, by which the helper knows it.
-        agents: all agents whose contributions are added up, from 1, increasing.
+    The helper knows it by its public key, and its mask by all agents that are added up.
     """
 
     def __init__(self, secret: Secret, key: bytes, agents: tuple[int, ...]) -> None:

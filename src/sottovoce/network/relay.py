@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import os
 from collections.abc import Sequence
+from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from typing import Final, final
 
@@ -30,7 +30,7 @@ from sottovoce.network.protocol.messages import FromCloud, Round, Welcome
 from sottovoce.network.protocol.relay_machine import RelayMachine
 from sottovoce.network.runner import Handlers, Runner, reconnect, stopped
 from sottovoce.network.service import Service
-from sottovoce.network.setup import Parties, PlanFromWelcome
+from sottovoce.network.setup import parties_below
 from sottovoce.network.transport.client import LONGEST_PAUSE, Client
 from sottovoce.network.transport.limits import Limits
 from sottovoce.network.transport.server import Server
@@ -40,6 +40,7 @@ _HEAD: Final = 1 << 16
 
 
 @final
+@dataclass(eq=False, repr=False)
 class Relay(Service):
     """A gateway of agents, gateways and relays that connect to it as they would to the cloud.
 
@@ -57,29 +58,24 @@ class Relay(Service):
         longest_pause: seconds between attempts to reconnect, at most.
     """
 
-    def __init__(
-        self,
-        cloud: CloudView,
-        agents: Sequence[int],
-        *,
-        above: str,
-        keys: str | os.PathLike[str],
-        listen: tuple[str, int] = ("127.0.0.1", 0),
-        allow_simulated: bool = False,
-        longest_pause: float = LONGEST_PAUSE,
-    ) -> None:
-        instance("cloud", cloud, CloudView, "problem.cloud")
-        numbers = tuple(agents)
+    cloud: CloudView
+    agents: Sequence[int]
+    _: KW_ONLY
+    above: str
+    keys: str | os.PathLike[str]
+    listen: tuple[str, int] = ("127.0.0.1", 0)
+    allow_simulated: bool = False
+    longest_pause: float = LONGEST_PAUSE
+
+    def __post_init__(self) -> None:
+        instance("cloud", self.cloud, CloudView, "problem.cloud")
+        numbers = tuple(self.agents)
         if not numbers or list(numbers) != sorted(set(numbers)) or numbers[0] < 1:
             raise InputError("agents must be increasing numbers from 1, such as range(1, 251)")
-        if numbers[-1] > cloud.agents:
-            raise InputError(f"agents must be among 1..{cloud.agents}, got {numbers[-1]}")
-        self._cloud = cloud
-        self._above = websocket_address("above", above)
-        self._keys = path_of("keys", keys)
-        self._listen = listen
-        self._allow_simulated = allow_simulated
-        self._longest_pause = longest_pause
+        if numbers[-1] > self.cloud.agents:
+            raise InputError(f"agents must be among 1..{self.cloud.agents}, got {numbers[-1]}")
+        websocket_address("above", self.above)
+        self._folder = path_of("keys", self.keys)
         self._machine = RelayMachine(numbers, self._objection, self._describe)
         super().__init__(numbers)
         handlers: Handlers = {
@@ -107,15 +103,14 @@ class Relay(Service):
             BusyError: the address is in use.
             ExpiredError: its certificate has ended.
         """
-        limit = _HEAD + 64 * self._cloud.sums.count + 32 * self._cloud.size
         self._client = Client(
-            self._above,
-            self._keys,
+            self.above,
+            self._folder,
             decode_from_cloud,
-            limit=limit,
-            longest_pause=self._longest_pause,
+            limit=_HEAD + 64 * self.cloud.sums.count + 32 * self.cloud.size,
+            longest_pause=self.longest_pause,
         )
-        self._authorization = Authorization(self._keys)
+        self._authorization = Authorization(self._folder)
         await self.start()
         try:
             await self._outcome.wait(linger=linger)
@@ -157,7 +152,7 @@ class Relay(Service):
             frame=frame_limit(agents=setup.agents, size=setup.prices),
             metrics=self._metrics,
         )
-        await self._listen_at(server, self._listen)
+        await self._listen_at(server, self.listen)
         self._opened.set()
         note("listening", port=server.listener.port, round=machine.below.round)
 
@@ -175,19 +170,17 @@ class Relay(Service):
     def _describe(self, welcome: Welcome) -> Setup:
         return Setup(
             config=welcome.config,
-            config_hash=hashlib.sha256(welcome.config.encode()).digest(),
             rounds=welcome.rounds,
-            agents=self._cloud.agents,
+            agents=self.cloud.agents,
             states=False,
             prices=welcome.prices,
-            entries=0,
-            party=Parties(PlanFromWelcome.read(welcome, self._cloud, self._machine.agents)),
+            party=parties_below(welcome, self.cloud, self._machine.agents),
         )
 
     def _objection(self, welcome: Welcome) -> str | None:
         if welcome.states:
             return "agents of this run send states, and a relay adds up contributions only"
-        wrong = welcome_objection(welcome, self._cloud, allow_simulated=self._allow_simulated)
+        wrong = welcome_objection(welcome, self.cloud, allow_simulated=self.allow_simulated)
         if wrong is None and read_config(welcome.config).split:
             return "the cloud is split: masked contributions go to it, and no other way"
         return wrong

@@ -1,8 +1,12 @@
-"""One round of the cloud: add up, release, step. The only place where raw values become noise."""
+"""One round of the cloud, and of its helper: add up, add noise, step.
+
+The only place where raw values become released ones.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import lru_cache
 from typing import Protocol, final
 
 import numpy as np
@@ -22,13 +26,24 @@ from sottovoce.errors import InputError
 from sottovoce.kernels.cloud_kernel import make_cloud
 from sottovoce.kernels.core.plain import LANES
 from sottovoce.kernels.run_kernel import normals, stream_seed
+from sottovoce.network.config import RunConfig
 from sottovoce.network.failures import DivergedError
-from sottovoce.network.protocol.actions import Part, Record
-from sottovoce.network.protocol.codec import MASK_HEAD, Integers, MalformedError, pack, unpack
+from sottovoce.network.identity.pledges import HelperKeys, terms_of
+from sottovoce.network.masks import MaskSums, Stream
+from sottovoce.network.protocol.actions import AnswerRound, JournalRow, Part, Record
+from sottovoce.network.protocol.codec import (
+    MASK_HEAD,
+    Integers,
+    MalformedError,
+    pack,
+    pack_whole,
+    unpack,
+)
 from sottovoce.network.protocol.collected import ContributionTotals, merge_gaps
 from sottovoce.network.protocol.messages import Gap
 from sottovoce.network.protocol.receipt import next_digest
-from sottovoce.network.setup import Ranges
+from sottovoce.network.setup import parties_of, ranges_of
+from sottovoce.privacy.adjacency import Trajectory
 from sottovoce.privacy.feasibility import answer_shares, answer_weights
 from sottovoce.privacy.noise_plan import NoisePlan
 from sottovoce.privacy.sampler import Released, ResidueSampler, Sampler, SecureSampler, grid_of
@@ -38,6 +53,9 @@ from sottovoce.problem.numeric import Numeric
 
 _FARTHEST = 2**33
 """Grid steps that the noise of both halves moves a sum at most: 90 standard deviations."""
+
+_SESSIONS = 1 << 14
+"""Connections whose masks a helper has at hand."""
 
 _UNMASKED = (
     "a sum left its certified range (an agent broke the protocol, or its key for masks is not the "
@@ -60,22 +78,24 @@ class Rounds:
     """Turns what was said in a round into the record that is committed and sent.
 
     ``y = s(x(k)) + w(k)`` and ``lambda(k+1) = cloud_round(y)``; or what ``plan.release`` makes of
-    states.
+    states. The sampler has one output per noisy output of the plan, in order.
 
-    Args:
-        plan: the noise.
-        algorithm: gives the cloud's step.
-        sampler: adds the noise; one output per noisy output of the plan, in order.
-        rounds: T.
+    Raises:
+        InputError: the plan releases other numbers than the algorithm works with.
     """
 
     def __init__(
         self, plan: NoisePlan, algorithm: Algorithm, sampler: Sampler, rounds: int
     ) -> None:
-        self._state = cloud_state(plan, algorithm, rounds)
-        self._release: CloudRelease = (
-            _Sums(plan) if plan.release is None else plan.release.outputs(plan)
-        )
+        require_release(plan, algorithm)
+        self._release: CloudRelease
+        self._state: CloudState
+        if isinstance(algorithm, GradientSteps):
+            assert plan.release is not None  # noqa: S101  else the plan was refused
+            self._release = plan.release.outputs(plan)
+            self._state = plan.release.prices(plan, algorithm)
+        else:
+            self._release, self._state = _Sums(plan), PriceState(plan, algorithm, rounds)
         self._sampler = sampler
         self._grid = grid_of(noisy_sigma(plan))
         self._verdict = None if plan.feasible is None else Verdict(plan, rounds)
@@ -105,10 +125,10 @@ class Rounds:
         held: frozenset[int],
         answer: bytes = b"",
     ) -> tuple[Record, Released]:
-        """Return round k and what was released in it.
+        """Return round k, the one after the last, and what was released in it.
 
         Args:
-            k: the round, the one after the last that was played or replayed.
+            k: the round.
             parts: what was said, each part within its range, of every agent once.
             previous: digest(k-1).
             held: agents whose last contribution was reused, from 1.
@@ -138,13 +158,7 @@ class Rounds:
     ) -> Record:
         """Take the step of a round that was released before, and return it without its parts.
 
-        Args:
-            k: the round.
-            release: as it was stored.
-            secure: whether it is integers, or the floats of a simulation.
-            previous: digest(k-1).
-            held: agents whose last contribution was reused, from 1.
-            missed: gaps in agents' averages that are known since.
+        What was stored is integers if ``secure``, or the floats of a simulation.
         """
         values = np.frombuffer(release, "<i8") * self._grid if secure else unpack(release)
         return self._stepped(k, values, release, previous, held, missed)
@@ -179,17 +193,11 @@ class Rounds:
 
 
 class CloudState(Protocol):
-    """Takes releases in, gives prices out, round by round.
+    """Takes releases in, gives prices out, round by round."""
 
-    Attributes:
-        price: lambda(k+1) after round k; zeros before round 1.
-        answer: the prices to report: averaged, or the last.
-        averaged: the releases so far, averaged with the answer's weights.
-    """
-
-    price: Array
-    answer: Array
-    averaged: Array
+    price: Array  # lambda(k+1) after round k; zeros before round 1
+    answer: Array  # the prices to report: averaged, or the last
+    averaged: Array  # the releases so far, averaged with the answer's weights
 
     def take(self, k: int, y: Array) -> Array:
         """Turn the release of round k into prices, and return those that agents are sent.
@@ -200,20 +208,6 @@ class CloudState(Protocol):
 
     def restart(self) -> None:
         """Forget all rounds."""
-
-
-def cloud_state(plan: NoisePlan, algorithm: Algorithm, rounds: int) -> CloudState:
-    """Return the cloud's half of an algorithm under a plan.
-
-    Raises:
-        InputError: the plan releases other numbers than the algorithm works with.
-    """
-    require_release(plan, algorithm)
-    if isinstance(algorithm, GradientSteps):
-        assert plan.release is not None  # noqa: S101  else the plan was refused
-        state: CloudState = plan.release.prices(plan, algorithm)
-        return state
-    return PriceState(plan, algorithm, rounds)
 
 
 @final
@@ -252,23 +246,19 @@ class PriceState:
 
 @final
 class Verdict:
-    """Follows the rounds of a run, and judges the averaged release after the last.
+    """Follows the T rounds of a plan with margins, and judges the averaged release after the last.
 
     Where an agent's last contribution was reused, the state it averages need not be the one that
     was released: their contributions differ by its range at most, which counts with the weight of
     the round. So do rounds that its average lacks. Everything here is public, and follows from the
     store.
-
-    Args:
-        plan: with margins.
-        rounds: T.
     """
 
     def __init__(self, plan: NoisePlan, rounds: int) -> None:
         assert plan.feasible is not None  # noqa: S101  the caller has asked
         self._feasible, self._rounds = plan.feasible, rounds
         self._sums = plan.cloud.sums.count
-        self._ranges = Ranges(plan)
+        self._ranges = ranges_of(plan)
         self.restart()
 
     def restart(self) -> None:
@@ -285,11 +275,8 @@ class Verdict:
     ) -> bool | None:
         """Hear of round k; return whether the answer is confirmed after the last, else None.
 
-        Args:
-            k: the round.
-            averaged: the releases up to it, averaged.
-            held: agents whose last contribution was reused in it.
-            missed: gaps in averages that are known since.
+        ``averaged`` are the releases up to it, ``held`` the agents whose last contribution was
+        reused in it, ``missed`` gaps in averages that are known since.
         """
         self._gaps.update(missed)
         if held or self._off.any():
@@ -306,16 +293,14 @@ class Verdict:
         weights = answer_weights(self._rounds) if self._gaps else off
         for first, last, begin, end in merge_gaps(self._gaps):
             share = float(weights[begin - 1 : end].sum())
-            off += share * self._reach(frozenset(range(first, last + 1)))
+            off += share * self._reach(range(first, last + 1))
         return off
 
-    def _reach(self, held: frozenset[int]) -> Array:
+    def _reach(self, agents: Iterable[int]) -> Array:
         """How far the contributions of these agents together can be apart."""
         reach = np.zeros(self._sums)
-        if held:
-            places = np.array(sorted(held), dtype=np.int64) - 1
-            sums, grid, least, most = self._ranges.of(places)
-            reach[sums] = (most - least) * grid
+        sums, grid, least, most = self._ranges.of(np.array(sorted(agents), dtype=np.int64) - 1)
+        reach[sums] = (most - least) * grid
         return reach
 
 
@@ -339,7 +324,7 @@ class _Sums:
         rows = Numeric(plan.cloud, plan.cloud.sums.families)
         self._public = rows.constraints(lower_bounds(plan.domain))
         if self._masked:
-            _, _, self._least, self._most = Ranges(plan).of(np.arange(plan.cloud.agents))
+            _, _, self._least, self._most = ranges_of(plan).of(np.arange(plan.cloud.agents))
 
     def release(self, parts: Sequence[Part], sampler: Sampler, answer: bytes) -> Released:
         totals = self._totals(parts)[self._noisy]
@@ -364,6 +349,67 @@ class _Sums:
         y = self._public.copy()
         y[self._noisy] = values
         return y, np.zeros(0)
+
+
+class Blinding(Protocol):
+    """Adds noise to integers modulo 2^64; ``SecureSampler`` does."""
+
+    def blind(self, residues: Integers) -> Integers:
+        """Return the numbers with noise."""
+
+
+@final
+class Answers:
+    """The helper's arithmetic in one run, and its ``HelperRun``: ``sum_i m_i(k) + w(k) mod 2^64``.
+
+    ``sign`` signs what is asked of agents; the helper's own key does by default.
+    """
+
+    def __init__(
+        self,
+        plan: NoisePlan,
+        config: RunConfig,
+        keys: HelperKeys,
+        sampler: Blinding,
+        *,
+        sign: Callable[[bytes], bytes] | None = None,
+    ) -> None:
+        self._parties = lru_cache(maxsize=_SESSIONS)(parties_of(plan))
+        self._noisy = np.flatnonzero(plan.sigma > 0)
+        self.config_hash, self.rounds = config.hash, config.rounds
+        self.certified = keys.certified
+        self._sign = keys.sign if sign is None else sign
+        self._sampler = sampler
+        self._secret = lru_cache(maxsize=_SESSIONS)(keys.secret)
+        self._stream = lru_cache(maxsize=_SESSIONS)(self._new_stream)
+        self._total = MaskSums(self._noisy.size)
+        self.hold = not isinstance(plan.hide, Trajectory)
+
+    def pledge(self, agents: tuple[int, ...], key: bytes) -> bytes:
+        """Sign what the run asks of agents."""
+        return self._sign(terms_of(self.config_hash, key, self._parties(agents)))
+
+    def answer(self, asked: AnswerRound) -> JournalRow:
+        """Return the answer to a question, to be committed before it is sent."""
+        parties = [self._stream(p.agents, p.mask.key, p.mask.session) for p in asked.taken]
+        rounds = [said.mask.round for said in asked.taken]
+        if set(rounds) == {asked.k}:
+            total = self._total(asked.k, parties)
+        else:
+            total = np.zeros(self._noisy.size, dtype=np.int64)
+            for (stream, places), k in zip(parties, rounds, strict=True):
+                total[places] += stream.rounds(k, 1)[0]
+        values = pack_whole(self._sampler.blind(total))
+        digest = next_digest(asked.previous, asked.k, asked.question, values)
+        return JournalRow(k=asked.k, context=asked.question, release=values, digest=digest)
+
+    def _new_stream(
+        self, agents: tuple[int, ...], key: bytes, session: bytes
+    ) -> tuple[Stream, Integers]:
+        """The masks of a session, and the noisy sums that they belong to."""
+        sums = self._parties(agents).sums
+        stream = self._secret(key).stream(self.config_hash, session, agents, sums.size)
+        return stream, np.searchsorted(self._noisy, sums)
 
 
 def release_bytes(released: Released) -> bytes:

@@ -3,19 +3,33 @@
 from __future__ import annotations
 
 import asyncio
+import logging
+import time
 from abc import ABC, abstractmethod
+from collections import Counter, deque
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final, final
 
-from sottovoce.network.attendance import Attendance
 from sottovoce.network.journal import Journal
+from sottovoce.network.journal_file import utc
+from sottovoce.network.observe.logs import note
 from sottovoce.network.observe.metrics import Metrics
 from sottovoce.network.process import Supervisor
+from sottovoce.network.protocol.cloud_machine import CloudMachine
 from sottovoce.network.runner import Outcome
 from sottovoce.network.transport.server import Server
 from sottovoce.privacy.fence import Fence
 
 TICK_SECONDS: Final = 1.0
+
+RECENT: Final = 100
+"""Rounds over which those who answered last are counted."""
+
+NAMED: Final = 100
+"""Agents named on a page; a page must stay readable where a whole fleet is missing."""
+
+LOGGED: Final = 16
+"""Agents named in a line of the log."""
 
 
 class Service(ABC):
@@ -88,3 +102,72 @@ class Service(ABC):
         finally:
             if self._store is not None:
                 self._store.close()
+
+
+@final
+class Attendance:
+    """Who is missing and since when, and who held the last rounds up: identities, never states.
+
+    Args:
+        agents: those who should be there, from 1; all are missing to begin with.
+    """
+
+    def __init__(self, agents: Sequence[int]) -> None:
+        self._everybody = agents
+        self._since = dict.fromkeys(agents, time.time())
+        self._last: deque[tuple[int, ...]] = deque(maxlen=RECENT)
+
+    def look(self, machine: CloudMachine) -> None:
+        """Log who has come and gone since the last look; a fleet is counted when some have."""
+        here, now = machine.present, time.time()
+        gone = [a for a in self._everybody if a not in here and a not in self._since]
+        back = [a for a in self._since if a in here]
+        self._since.update(dict.fromkeys(gone, now))
+        for agent in back:
+            del self._since[agent]
+        if gone:
+            note("absent", level=logging.WARNING, agents=gone[:LOGGED], missing=self.missing)
+        if back:
+            note("present", agents=back[:LOGGED], missing=self.missing)
+
+    def completed(self, agents: Sequence[int]) -> None:
+        """A round is complete; these agents were the last, or were held."""
+        self._last.append(tuple(agents))
+
+    @property
+    def missing(self) -> int:
+        """How many agents are absent."""
+        return len(self._since)
+
+    def absent(self) -> list[dict[str, Any]]:
+        """Return who is missing, the longest first, a hundred at most.
+
+        Each with "agent", from 1; "since", when it was last seen, or when the cloud started, UTC;
+        and "seconds", how long ago that was.
+        """
+        now = time.time()
+        longest = sorted(self._since.items(), key=lambda item: (item[1], item[0]))
+        return [
+            {"agent": agent, "since": utc(since), "seconds": round(max(0.0, now - since), 3)}
+            for agent, since in longest[:NAMED]
+        ]
+
+    def laggards(self) -> list[dict[str, Any]]:
+        """Return who completed the last 100 rounds, so that all others waited for it.
+
+        The most frequent first, each with "agents", those on one connection, such as "3" or
+        "1-250", or those held in a round; and "rounds", in how many of them.
+        """
+        counts = Counter(self._last).most_common(NAMED)
+        return [{"agents": _named(agents), "rounds": rounds} for agents, rounds in counts]
+
+
+def _named(agents: tuple[int, ...]) -> str:
+    """Agents as ranges, ``1-3,7``."""
+    ranges: list[list[int]] = []
+    for agent in agents:
+        if ranges and agent == ranges[-1][1] + 1:
+            ranges[-1][1] = agent
+        else:
+            ranges.append([agent, agent])
+    return ",".join(str(a) if a == b else f"{a}-{b}" for a, b in ranges)

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeAlias, final
+from typing import Any, final
 
 import numpy as np
 import scipy.sparse as sparse
@@ -21,88 +21,49 @@ from sottovoce.network.config import Noise, RunConfig, describe
 from sottovoce.network.failures import IdentityError
 from sottovoce.network.protocol.actions import Party, Setup
 from sottovoce.network.protocol.codec import Box, Integers, MalformedError, unpack
-from sottovoce.network.protocol.messages import LONGEST_WAIT, Welcome
+from sottovoce.network.protocol.messages import Welcome
 from sottovoce.privacy.adjacency import Trajectory
-from sottovoce.privacy.noise_plan import NoisePlan, Output
-from sottovoce.privacy.sampler import REACH, STEPS
+from sottovoce.privacy.noise_plan import NoisePlan
+from sottovoce.privacy.sampler import REACH
 from sottovoce.privacy.trust import SplitCloud
 from sottovoce.problem.agents import Array, Group, lower_bounds, read_only, upper_bounds
 from sottovoce.problem.fingerprint import fingerprint
 from sottovoce.problem.problem import CloudView
+from sottovoce.problem.sums import Sums
 
 _NONE = np.zeros(0, dtype=np.int64)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class PlanFromWelcome:
-    """The part of a plan that a welcome carries: its agents' bounds and the grids of their sums.
-
-    Attributes:
-        cloud: the public problem.
-        outputs: one per sum; grid 0 for those that these agents have no part in.
-        domain: their bounds; those of others as the problem states them.
-    """
-
-    cloud: CloudView
-    outputs: tuple[Output, ...]
-    domain: tuple[Group, ...]
-    release: None = None
-
-    @staticmethod
-    def read(welcome: Welcome, cloud: CloudView, agents: Sequence[int]) -> PlanFromWelcome:
-        """Read a welcome for agents, from 1, increasing.
-
-        Raises:
-            MalformedError: it does not fit the problem.
-        """
-        grid = np.zeros(cloud.sums.count)
-        if len(welcome.grid) != 8 * len(welcome.sums) or max(welcome.sums, default=0) >= grid.size:
-            raise MalformedError("every sum must have a grid")
-        grid[welcome.sums] = unpack(welcome.grid)
-        labels = cloud.sums.labels()
-        outputs = tuple(
-            Output(name=name, kind="sum", sigma=float(step * STEPS), row=row)
-            for row, (name, step) in enumerate(zip(labels, grid, strict=True))
-        )
-        ends = (unpack(welcome.lower), unpack(welcome.upper))
-        domain = tuple(with_bounds(cloud.groups, np.array(agents) - 1, *ends))
-        return PlanFromWelcome(cloud=cloud, outputs=outputs, domain=domain)
-
-
-PlanView: TypeAlias = NoisePlan | PlanFromWelcome
-"""What a party is worked out from: a plan, or the part that a relay knows."""
-
-
 @final
 class Parties:
-    """``agents -> Party`` under one plan.
+    """``agents -> Party`` in one run.
 
-    Args:
-        plan: the noise, and with it the public problem; or the part that is known of it.
+    Without ranges of contributions agents send states; entries are the row and the column of every
+    released gradient entry.
     """
 
-    def __init__(self, plan: PlanView) -> None:
-        dims = np.concatenate([np.full(group.count, group.dim) for group in plan.domain])
-        self.offsets: Integers = np.concatenate([[0], np.cumsum(dims)])
-        self._lower, self._upper = lower_bounds(plan.domain), upper_bounds(plan.domain)
-        entries = [o for o in plan.outputs if o.kind == "gradient"]
-        self._rows = np.array([o.row for o in entries], dtype=np.int64)
-        self._columns = np.array([o.column for o in entries], dtype=np.int64)
-        self._states = plan.release is not None
-        self._ranges = None if self._states else Ranges(plan)
-        if self._ranges is not None and not isinstance(plan, PlanFromWelcome):
-            self._ranges.require_reach(plan)
+    def __init__(
+        self,
+        domain: Sequence[Group],
+        ranges: Ranges | None,
+        entries: Sequence[tuple[int, int | None]] = (),
+    ) -> None:
+        dims = np.concatenate([np.full(group.count, group.dim) for group in domain])
+        self._offsets: Integers = np.concatenate([[0], np.cumsum(dims)])
+        self._lower, self._upper = lower_bounds(domain), upper_bounds(domain)
+        self._rows, self._columns = np.array(entries, dtype=np.int64).reshape(-1, 2).T
+        self._ranges = ranges
 
     def __call__(self, agents: tuple[int, ...]) -> Party:
         """Describe agents, numbered from 1, that share a connection."""
         places = np.array(agents, dtype=np.int64) - 1
-        parts = [np.arange(self.offsets[i], self.offsets[i + 1]) for i in places]
+        parts = [np.arange(self._offsets[i], self._offsets[i + 1]) for i in places]
         columns = np.concatenate(parts)
         entries = np.flatnonzero(np.isin(self._columns, columns))
         lower, upper = self._lower[columns], self._upper[columns]
+        states = self._ranges is None
         asked = (_NONE, np.zeros(0), _NONE, _NONE)
         sums, grid, least, most = asked if self._ranges is None else self._ranges.of(places)
-        owners = np.repeat(places + 1, [part.size for part in parts])
         return Party(
             agents=agents,
             places=_run(places),
@@ -112,58 +73,75 @@ class Parties:
             grid=grid,
             least=least,
             most=most,
-            range=Box(lower, upper) if self._states else Box(least, most),
+            range=Box(lower, upper) if states else Box(least, most),
             columns=_run(columns),
-            owners=owners if self._states else None,
+            owners=np.repeat(places + 1, [part.size for part in parts]) if states else None,
             entries=entries,
             rows=self._rows[entries],
             entry_columns=np.searchsorted(columns, self._columns[entries]),
         )
 
 
+def parties_of(plan: NoisePlan) -> Parties:
+    """Return the parties of a plan.
+
+    Raises:
+        PrivacyError: all agents together may exceed what the sampler releases. A refusal in the
+            middle of a run would tell that a sum was unusually large.
+    """
+    if plan.release is not None:
+        entries = [(o.row, o.column) for o in plan.outputs if o.kind == "gradient"]
+        return Parties(plan.domain, None, entries)
+    ranges = ranges_of(plan)
+    sums, _, least, most = ranges.of(np.arange(plan.cloud.agents))
+    beyond = (most > REACH) | (least < -REACH)
+    if beyond.any():
+        name = plan.outputs[int(sums[beyond][0])].name
+        raise PrivacyError(
+            f"every sum must stay within 2^25 sigma of zero, got {name}, which may not: its "
+            "noise is too small for its size; tighten the boxes or plan with a larger sigma"
+        )
+    return Parties(plan.domain, ranges)
+
+
+def parties_below(welcome: Welcome, cloud: CloudView, agents: Sequence[int]) -> Parties:
+    """Return the parties of a relay's agents, from 1, increasing, as far as its welcome tells.
+
+    Raises:
+        MalformedError: it does not fit the problem.
+    """
+    grid = np.zeros(cloud.sums.count)
+    if len(welcome.grid) != 8 * len(welcome.sums) or max(welcome.sums, default=0) >= grid.size:
+        raise MalformedError("every sum must have a grid")
+    grid[welcome.sums] = unpack(welcome.grid)
+    ends = (unpack(welcome.lower), unpack(welcome.upper))
+    domain = tuple(with_bounds(cloud.groups, np.array(agents) - 1, *ends))
+    return Parties(domain, Ranges(cloud.sums, domain, grid))
+
+
 @final
 class Ranges:
     """The certified ranges of contributions, in steps of the grids, for any agents together.
 
-    Args:
-        plan: gives sums, grids and the boxes of the agents.
+    The grid is 0 where a sum has no noise, or these agents have no part in it.
     """
 
-    def __init__(self, plan: PlanView) -> None:
-        self._grid = np.array([o.grid for o in plan.outputs])
+    def __init__(self, sums: Sums, domain: Sequence[Group], grid: Array) -> None:
+        self._grid = grid
         self._blocks: list[tuple[Any, ...]] = []
         """Per block its sums, its first agent, and (sums x agents) least, most, and who adds."""
-        for rows, first, lower, upper, error in block_ranges(plan.cloud.sums, plan.domain):
+        for rows, first, lower, upper, error in block_ranges(sums, domain):
             takes = (abs(lower) + abs(upper) != 0).astype(np.int8)
             ends: Any = (lower - error, upper + error, takes)
             if sparse.issparse(lower):
                 ends = map(sparse.csc_array, ends)
             self._blocks.append((rows, first, *ends))
 
-    def require_reach(self, plan: PlanView) -> None:
-        """Refuse a plan under which all agents together may exceed what the sampler releases.
-
-        Raises:
-            PrivacyError: they may. A refusal in the middle of a run would tell that a sum was
-                unusually large.
-        """
-        sums, _, least, most = self.of(np.arange(plan.cloud.agents))
-        beyond = (most > REACH) | (least < -REACH)
-        if beyond.any():
-            name = plan.outputs[int(sums[beyond][0])].name
-            raise PrivacyError(
-                f"every sum must stay within 2^25 sigma of zero, got {name}, which may not: its "
-                "noise is too small for its size; tighten the boxes or plan with a larger sigma"
-            )
-
     def of(self, places: Integers) -> tuple[Integers, Array, Integers, Integers]:
         """Return the noisy sums that agents take part in, their grids, and the ends of the range.
 
         A contribution is off by half a step where it is rounded, and the sum of n ends by less
         than n/4 where it is computed, as no sum reaches 2^51 steps: one step per agent covers both.
-
-        Args:
-            places: the agents, from 0, increasing.
         """
         low, high, count = totals = np.zeros((3, self._grid.size))
         for rows, first, *ends in self._blocks:
@@ -177,6 +155,11 @@ class Ranges:
         least = np.maximum(np.floor(low[sums] / grid) - outward, -2 * REACH)
         most = np.minimum(np.ceil(high[sums] / grid) + outward, 2 * REACH)
         return sums, grid, least.astype(np.int64), most.astype(np.int64)
+
+
+def ranges_of(plan: NoisePlan) -> Ranges:
+    """Return the ranges of contributions under a plan."""
+    return Ranges(plan.cloud.sums, plan.domain, np.array([o.grid for o in plan.outputs]))
 
 
 def with_bounds(
@@ -240,19 +223,17 @@ def make_config(
     )
 
 
-def setup_of(plan: NoisePlan, parties: Parties, config: RunConfig) -> Setup:
-    """Return what the state machine needs to know of a run."""
+def setup_of(plan: NoisePlan, config: RunConfig) -> Setup:
+    """Return what the state machine needs to know of a run; refuses what ``parties_of`` does."""
     states = plan.release is not None
     return Setup(
         config=config.text,
-        config_hash=config.hash,
         rounds=config.rounds,
         agents=plan.cloud.agents,
         states=states,
         prices=plan.cloud.rows if states else plan.cloud.sums.count,
-        entries=sum(output.kind == "gradient" for output in plan.outputs),
-        party=parties,
-        split=isinstance(plan.trust, SplitCloud),
+        party=parties_of(plan),
+        split=config.split,
     )
 
 
@@ -308,14 +289,6 @@ def check_request(plan: NoisePlan, rounds: int, straggler: str, deadline: float 
         )
     if not plan.certified:
         raise PrivacyError("plan must keep what it promises; an undernoised plan is for study only")
-
-
-def check_wait(wait: float) -> None:
-    """Refuse a time between the end and the moment to apply answers that agents would not wait."""
-    if not 0.0 <= wait <= LONGEST_WAIT:  # not a number is refused, too
-        raise InputError(
-            f"apply_after must be 0 to {LONGEST_WAIT:.0f} seconds, got apply_after={wait}"
-        )
 
 
 def round_key(keys: Path) -> bytes:

@@ -48,19 +48,7 @@ _question: Final = msgspec.msgpack.Decoder(tuple[int, bytes, _Words])
 
 @final
 class CloudStore(Journal):
-    """One run's file, owned by one cloud at a time.
-
-    Args:
-        path: the file, created if missing, in a directory that exists on a local disk.
-        keep_states: keep what agents said in every round, for an audit.
-        new: begin a new run where a store is damaged or has lost rounds; its files are set aside.
-
-    Raises:
-        BusyError: another cloud owns it.
-        StoreError: it is not a store, is damaged, or has lost rounds that were released.
-        HaltedError: the run was halted, or failed.
-        DiskError: it cannot be read or written now.
-    """
+    """One run's file, owned by one cloud at a time; as ``Journal``, with ``keep_states``."""
 
     def __init__(
         self, path: str | os.PathLike[str], *, keep_states: bool = False, new: bool = False
@@ -74,10 +62,10 @@ class CloudStore(Journal):
             StoreError: the store belongs to a run with another configuration.
             DiskError: the name of the run cannot be written now.
         """
-        if self.config not in ("", config.text):
+        if self.run.config not in ("", config.text):
             raise StoreError(
                 f"{self.path} must belong to this run, got a run that differs in "
-                f"{_difference(read_config(self.config), config)}: use the same command as "
+                f"{_difference(read_config(self.run.config), config)}: use the same command as "
                 "before, or a new store for a new run"
             )
         self.bind(config.text)
@@ -96,11 +84,7 @@ class CloudStore(Journal):
         self.append(row)
 
     def parts(self, party: Callable[[tuple[int, ...]], Party]) -> tuple[Part, ...]:
-        """Return what was said in the last round; a run that is over keeps nothing.
-
-        Args:
-            party: describes agents that spoke together.
-        """
+        """Return what was said in the last round; a run that is over keeps nothing."""
         said = () if self.last is None else said_in(self.last)
         return tuple(Part(party=party(who), data=data) for who, data in said)
 
@@ -129,7 +113,7 @@ class CloudStore(Journal):
 
     def _verify(self) -> None:
         super()._verify()
-        if self.last is not None and self.last.said is None and self.status == "running":
+        if self.last is not None and self.last.said is None and self.run.status == "running":
             raise damaged(self.path, "what was said in the last round is missing")
 
 

@@ -24,8 +24,7 @@ from sottovoce.algorithm.algorithm import Algorithm
 from sottovoce.algorithm.dual_averaging import DualAveraging
 from sottovoce.arguments import instance, whole
 from sottovoce.errors import InputError
-from sottovoce.network.helper_answers import Blinding
-from sottovoce.network.round_arithmetic import deployed_sampler
+from sottovoce.network.round_arithmetic import Blinding, deployed_sampler
 from sottovoce.privacy.gaussian import attacker, epsilon_of
 from sottovoce.privacy.noise_plan import Guarantee, NoisePlan
 from sottovoce.privacy.sampler import Sampler

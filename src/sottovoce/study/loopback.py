@@ -25,12 +25,11 @@ from typing import Any, final
 
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+from msgspec.structs import replace
 from numpy.typing import ArrayLike
 
 from sottovoce.algorithm.algorithm import Algorithm
 from sottovoce.network.agent_group import AgentGroup
-from sottovoce.network.cloud_runner import CloudRunner
-from sottovoce.network.helper_answers import Answers, Blinding
 from sottovoce.network.identity.authority import new_key
 from sottovoce.network.identity.certificates import Identity, public_key
 from sottovoce.network.identity.pledges import HelperKeys
@@ -39,9 +38,10 @@ from sottovoce.network.masks import Masker, Secret
 from sottovoce.network.protocol.actions import (
     Action,
     AnswerRound,
+    Apply,
     Commit,
     Finish,
-    Join,
+    LocalStep,
     Memory,
     Party,
     Record,
@@ -49,7 +49,6 @@ from sottovoce.network.protocol.actions import (
     Send,
     SendUp,
     Stop,
-    Think,
 )
 from sottovoce.network.protocol.agent_machine import AgentMachine
 from sottovoce.network.protocol.cloud_machine import CloudMachine
@@ -67,11 +66,11 @@ from sottovoce.network.protocol.codec import (
 )
 from sottovoce.network.protocol.collected import ContributionTotals
 from sottovoce.network.protocol.helper_machine import HelperMachine
-from sottovoce.network.protocol.messages import Code, FromAgent, Masked, State
+from sottovoce.network.protocol.messages import Code, Masked, State, Welcome
 from sottovoce.network.protocol.receipt import Notary
-from sottovoce.network.round_arithmetic import Rounds, noisy_sigma
-from sottovoce.network.runner import Handlers, Outcome, Runner
-from sottovoce.network.setup import Parties, make_config, setup_of
+from sottovoce.network.round_arithmetic import Answers, Blinding, Rounds, noisy_sigma
+from sottovoce.network.runner import CloudRunner, Handlers, Outcome, Runner
+from sottovoce.network.setup import make_config, setup_of
 from sottovoce.network.transport.helper_link import HelperLink
 from sottovoce.privacy.noise_plan import NoisePlan
 from sottovoce.privacy.sampler import Released, Sampler, SecureSampler
@@ -90,11 +89,7 @@ with theirs; None if all do."""
 
 @final
 class Keys:
-    """Keys of the helper and of every connection, as an authority would have certified them.
-
-    Args:
-        parties: the agents of every connection.
-    """
+    """Keys of the helper and of every connection, as an authority would have certified them."""
 
     def __init__(self, parties: tuple[tuple[int, ...], ...]) -> None:
         own, signing = X25519PrivateKey.generate(), new_key()
@@ -117,18 +112,13 @@ class Keys:
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Held:
-    """What a split cloud's halves hold after a run.
+    """What a split cloud's halves hold after a run."""
 
-    Attributes:
-        masked: every masked contribution that the cloud has seen, by connection, in order: its
-            numbers as they arrived.
-        sums: per round, what is left when the cloud has taken the masks off, in grid steps.
-        noise: per round, the noise that the helper has drawn, which it can work out from its
-            answer and the masks.
-    """
-
+    # Every masked contribution as the cloud has seen it, by connection, in order.
     masked: list[tuple[int, bytes]] = field(default_factory=list)
+    # Per round, what is left when the cloud has taken the masks off, in grid steps.
     sums: list[Integers] = field(default_factory=list)
+    # Per round, the noise that the helper has drawn: its answer without the masks.
     noise: list[Integers] = field(default_factory=list)
 
     def noisy_sums(self, view: ViewName, released: Integers) -> Integers:
@@ -138,34 +128,14 @@ class Held:
         return released + np.array(self.noise) if view == "helper" else released
 
 
-@final
-class _Noted:
-    """Remembers the sum of masks that noise was added to last: the helper knows it."""
-
-    def __init__(self, sampler: Blinding) -> None:
-        self._sampler = sampler
-        self.last: Integers = np.zeros(0, dtype=np.int64)
-
-    def blind(self, residues: Integers) -> Integers:
-        self.last = residues.copy()
-        return self._sampler.blind(residues)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Played:
-    """One run: the agents' states, and what each party received.
+    """One run: the agents' states, and what each party received."""
 
-    Attributes:
-        states: x(k) that agents contributed from, one row per round.
-        releases: what was released in each round.
-        frames: every frame that the cloud sent, in order, with the connection it went to.
-        held: what the halves of a split cloud hold besides; nothing of a trusted one.
-    """
-
-    states: Array
+    states: Array  # x(k) that agents contributed from, one row per round
     releases: tuple[Released, ...]
-    frames: tuple[tuple[int, bytes], ...]
-    held: Held
+    frames: tuple[tuple[int, bytes], ...]  # that the cloud sent, with the connection of each
+    held: Held  # by the halves of a split cloud besides; nothing of a trusted one
 
     @property
     def values(self) -> Array:
@@ -177,14 +147,8 @@ class Played:
 class Loopback:
     """Runs of one plan, one after the other, with one sampler.
 
-    Args:
-        problem: the whole problem.
-        plan: its noise.
-        algorithm: what agents and cloud run.
-        sampler: adds the noise.
-        rounds: T.
-        agent: who has a connection of its own, from 1.
-        helper: adds the noise of the helper, of a split cloud.
+    The agent, from 1, has a connection of its own; ``helper`` adds the helper's noise, of a split
+    cloud.
     """
 
     def __init__(
@@ -199,7 +163,7 @@ class Loopback:
         helper: Blinding | None = None,
     ) -> None:
         config = make_config(plan, algorithm, rounds=rounds, noise="secure", run_id="audit")
-        self.setup = setup_of(plan, Parties(plan), config)
+        self.setup = setup_of(plan, config)
         self.sampler, self.rounds = sampler, Rounds(plan, algorithm, sampler, rounds)
         others = [place for place in range(problem.agents) if place != agent - 1]
         parties = [[agent - 1], others] if others else [[agent - 1]]
@@ -209,14 +173,20 @@ class Loopback:
         self.columns = (every[own], np.delete(every, own))
         self.steps: dict[int, LocalRound] = {}
         self.keys = Keys(tuple(group.agents for group in self.groups))
-        noise = SecureSampler(noisy_sigma(plan)) if helper is None else helper
-        self.masks = _Noted(noise)
+        self.masks: Integers
+        """The sum of masks that noise was added to last: the helper knows it."""
+        self._noise = SecureSampler(noisy_sigma(plan)) if helper is None else helper
         self.answers: Answers | None = None
         if self.setup.split:
             sign = self.keys.sign
-            self.answers = Answers(plan, config, self.keys.helper, self.masks, sign=sign)
+            self.answers = Answers(plan, config, self.keys.helper, self, sign=sign)
         self.masked_totals = ContributionTotals(plan.cloud.sums.count, skip=MASK_HEAD)
         self.noisy = np.flatnonzero(plan.sigma > 0)
+
+    def blind(self, residues: Integers) -> Integers:
+        """Add the helper's noise to a sum of masks."""
+        self.masks = residues.copy()
+        return self._noise.blind(residues)
 
     def play(
         self,
@@ -236,8 +206,7 @@ class Loopback:
             sampler: adds the noise of this run.
         """
         self.rounds.restart(sampler or self.sampler)
-        run = _Run(self, acts or _nothing, crash, then or _nothing)
-        return run.play()
+        return _Run(self, acts or _nothing, crash, then or _nothing).play()
 
 
 @final
@@ -255,7 +224,9 @@ class _Run:
         self.runner.server, self.runner.later = self, self._later
         if loopback.answers is not None:
             self._join_helper(loopback.answers)
-        starts = [_memory(group) for group in loopback.groups]
+        starts = [
+            Memory(x=start, answer=start) for start in (pack(g.start) for g in loopback.groups)
+        ]
         self.agents = [self._machine(peer, start) for peer, start in enumerate(starts)]
         self.runners = [self._agent_runner(peer) for peer in range(len(starts))]
         self.saved = [starts[0]]
@@ -319,7 +290,7 @@ class _Run:
         def answer(action: AnswerRound) -> list[Action]:
             row = answers.answer(action)
             digests[row.k] = row.digest
-            self.held.noise.append(unpack_whole(row.release) - self.loop.masks.last)
+            self.held.noise.append(unpack_whole(row.release) - self.loop.masks)
             return helper.committed(row)
 
         def to_cloud(action: Send) -> None:
@@ -351,13 +322,12 @@ class _Run:
     def _machine(self, peer: int, memory: Memory) -> AgentMachine:
         """The machine of agents that start from a saved memory."""
         masker = self.loop.keys.masker(peer) if self.loop.setup.split else None
-        agents = self.loop.groups[peer].agents
-        return AgentMachine(agents, memory, lambda welcome: None, masker)
+        agents, steps = self.loop.groups[peer].agents, partial(_Acting, self, peer)
+        return AgentMachine(agents, memory, lambda welcome: None, steps, masker)
 
     def _agent_runner(self, peer: int) -> Runner:
         handlers: Handlers = {
-            Join: partial(self._join, peer),
-            Think: partial(self._think, peer),
+            Apply: lambda action: None,
             Save: partial(self._save, peer),
             SendUp: partial(self._send_up, peer),
             Finish: lambda action: None,
@@ -374,27 +344,15 @@ class _Run:
             self.held.masked.append((peer, message.values))
         self.runner.on(self.cloud.receive, peer, message)
 
-    def _join(self, peer: int, action: Join) -> list[Action]:
-        machine, steps = self.agents[peer], self.loop.steps
-        if peer not in steps:
-            steps[peer] = LocalRound(self.loop.groups[peer], action.welcome)
-        x = steps[peer].begin(action.x)
-        contributed = steps[peer].contributions(x)
-        return machine.joined(self._values(peer, machine.memory.round + 1, x, contributed), x)
-
-    def _think(self, peer: int, action: Think) -> list[Action]:
-        step = self.loop.steps[peer]
-        now = (action.k, action.x, action.answer, action.price, action.y)
-        done = step(*now, proximal=action.proximal)
-        values = self._values(peer, action.k + 1, done.x, done.values)
-        return self.agents[peer].stepped(done.x, done.answer, values, done.proximal)
-
     def _save(self, peer: int, action: Save) -> None:
         if peer == 0:
             self.saved = [*self.saved[-2:], action.memory]
 
     def _send_up(self, peer: int, action: SendUp) -> None:
-        message = self._acted(peer, action.message)
+        message = action.message
+        if isinstance(message, State):  # of a release of states
+            x = self.state(peer, message.round, unpack(self.agents[peer].memory.x))
+            message = State(round=message.round, x=pack(x))
         self._later(self._cloud_hears, peer, encode(message))
         crashes = isinstance(message, Masked) and peer == 0 and message.round == self.crash
         if crashes and not self.crashed:
@@ -411,36 +369,46 @@ class _Run:
         self._drain()  # before any other message: the round is still open
         self.queue = waiting
 
-    def _values(self, peer: int, k: int, x: Array, values: Integers | None) -> Integers | None:
-        """What is contributed in round k: the agents' own choice, unless the game has them act."""
-        if values is None or k > self.loop.setup.rounds:
-            return values
+    def state(self, peer: int, k: int, x: Array) -> Array:
+        """The agents' states of round k: x, but for those that the game has act."""
         columns, acted = self.loop.columns[peer], self.acts(k)
         if acted is not None and not np.isnan(acted[columns]).all():
             x = np.where(np.isnan(acted[columns]), x, acted[columns])
-            values = self.loop.steps[peer].contributions(x)
         self.states[k - 1, columns] = x
-        return values
+        return x
 
-    def _acted(self, peer: int, message: FromAgent) -> FromAgent:
-        """What is sent; states, of a release of states, are those that the game has agents take."""
-        if not isinstance(message, State):
-            return message
-        k, columns = message.round, self.loop.columns[peer]
-        x, acted = unpack(self.agents[peer].memory.x), self.acts(k)
-        if acted is not None:
-            x = np.where(np.isnan(acted[columns]), x, acted[columns])
-        self.states[k - 1, columns] = x
-        return State(round=k, x=pack(x))
+
+@final
+class _Acting:
+    """The agents' own half of a run, in a game that has them act."""
+
+    def __init__(self, run: _Run, peer: int, welcome: Welcome) -> None:
+        steps = run.loop.steps
+        if peer not in steps:
+            steps[peer] = LocalRound(run.loop.groups[peer], welcome)
+        self._run, self._peer, self._local = run, peer, steps[peer]
+        self.keeps, self.begin = self._local.keeps, self._local.begin
+
+    def contributions(self, x: Array) -> Integers | None:
+        """What is contributed by agents that begin at x."""
+        k = self._run.agents[self._peer].memory.round + 1
+        return self._acted(k, x, self._local.contributions(x))
+
+    def __call__(self, k: int, *heard: Array, proximal: Array, since: int) -> LocalStep:
+        """Take the step of round k."""
+        step = self._local(k, *heard, proximal=proximal, since=since)
+        return replace(step, values=self._acted(k + 1, step.x, step.values))
+
+    def _acted(self, k: int, x: Array, values: Integers | None) -> Integers | None:
+        """What is contributed in round k: the agents' own choice, unless the game has them act."""
+        if values is None or k > self._run.loop.setup.rounds:
+            return values
+        state = self._run.state(self._peer, k, x)
+        return values if state is x else self._local.contributions(state)
 
 
 def _nothing(k: int) -> None:
     """All agents keep their own iterates."""
-
-
-def _memory(group: AgentGroup) -> Memory:
-    start = pack(group.start)
-    return Memory(x=start, answer=start)
 
 
 @final
@@ -458,20 +426,11 @@ class Replayed(Sampler):
         """Likewise."""
         return next(self._releases)
 
-    def release_residues(self, residues: Integers) -> Released:
-        """Likewise."""
-        return next(self._releases)
+    release_residues = release_multiples
 
 
 def tells_more(loop: Loopback, played: Played, lower: Array, upper: Array) -> str:
-    """Return what the messages of a run tell besides its releases, "" for nothing.
-
-    Args:
-        loop: where it was played.
-        played: the run.
-        lower: lower bounds of all states.
-        upper: upper bounds of all states.
-    """
+    """Return what the messages of a run tell besides its releases, "" for nothing."""
     generator = np.random.default_rng(len(played.states))
     elsewhere = generator.uniform(lower, upper, (len(played.states) + 1, lower.size))
     other = loop.play(lambda k: elsewhere[k - 1], sampler=Replayed(played.releases))

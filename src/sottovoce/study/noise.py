@@ -22,7 +22,7 @@ from sottovoce.errors import InputError
 from sottovoce.network.config import RunConfig, algorithm_of
 from sottovoce.network.observe.run_summary import transcript
 from sottovoce.network.protocol.codec import unpack, unpack_whole
-from sottovoce.network.setup import Parties, make_config
+from sottovoce.network.setup import make_config, parties_of
 from sottovoce.network.store import Said
 from sottovoce.privacy.noise_plan import NoisePlan
 from sottovoce.privacy.sampler import STEPS, Integers, grid_of
@@ -365,7 +365,7 @@ def _require_plan(plan: NoisePlan, config: RunConfig, path: str | os.PathLike[st
 
 def _of_sums(plan: NoisePlan, said: tuple[Said, ...], multiples: Integers) -> Array:
     """Integers minus integers: the draws themselves."""
-    parties = Parties(plan)
+    parties = parties_of(plan)
     noisy = np.flatnonzero(plan.sigma > 0)
     sums: dict[tuple[int, ...], Integers] = {}
     drawn = multiples.copy()

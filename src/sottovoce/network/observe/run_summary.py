@@ -50,7 +50,7 @@ def summarise(path: str | os.PathLike[str]) -> RunSummary:
     """
     held, rounds, price = 0, 0, np.zeros(0)
     with JournalReader.open(path) as journal:
-        run = journal.run()
+        run = journal.read_run()
         config = _config(run)
         for row, answer in _answers(run, journal.rounds()):
             held += len(attendance_in(row)[0])
@@ -70,7 +70,7 @@ def summarise(path: str | os.PathLike[str]) -> RunSummary:
 def answers(path: str | os.PathLike[str]) -> Floats:
     """Return the prices to report after each round of a store, one row per round."""
     with JournalReader.open(path) as journal:
-        return np.array([answer for _, answer in _answers(journal.run(), journal.rounds())])
+        return np.array([answer for _, answer in _answers(journal.read_run(), journal.rounds())])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -95,7 +95,7 @@ def transcript(path: str | os.PathLike[str]) -> StoredTranscript:
         StoreError: it is not a store, or damaged.
     """
     with JournalReader.open(path) as journal:
-        config = _config(journal.run())
+        config = _config(journal.read_run())
         rows = list(journal.rounds())
     kept = tuple(said_in(row) for row in rows if row.said is not None)
     return StoredTranscript(

@@ -2,10 +2,12 @@
 
 A machine is ``event -> actions``: no sockets, no disk, no noise. ``network.runner``
 carries its actions out in order, and makes a round durable before anything of it is sent.
+Agents are numbered from 1, places from 0; vectors are little-endian bytes where they travel.
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
 from typing import TypeAlias
 
@@ -24,122 +26,66 @@ from sottovoce.network.protocol.messages import (
 
 
 class Party(Struct, frozen=True, kw_only=True, eq=False):
-    """Agents that one connection speaks for: an agent alone, or those of a gateway.
+    """Agents that one connection speaks for: an agent alone, or those of a gateway."""
 
-    Attributes:
-        agents: their numbers, from 1, increasing.
-        places: the same from 0, a slice where they follow each other.
-        lower: lower bounds of their states, one after the other.
-        upper: upper bounds.
-        sums: the noisy sums, from 0, that they take part in; a slice where it can be.
-        grid: the grid step of each of them.
-        least: the least they can contribute together, in steps.
-        most: the largest.
-        range: what may be in a message of theirs: contributions, or states where the
-            release is of states.
-        columns: where their states lie among those of all agents.
-        owners: with states, whose each of them is, from 1; None with contributions.
-        entries: which of the released gradient entries are theirs.
-        rows: the constraint of each of these entries.
-        entry_columns: the component of the party's state vector.
-    """
-
-    agents: tuple[int, ...]
-    places: slice | Integers
-    lower: Floats
+    agents: tuple[int, ...]  # increasing
+    places: slice | Integers  # a slice where they follow each other
+    lower: Floats  # bounds of their states, one after the other
     upper: Floats
-    sums: Integers
-    grid: Floats
-    least: Integers
-    most: Integers
-    range: Box
-    columns: slice | Integers
-    owners: Integers | None
-    entries: Integers
-    rows: Integers
-    entry_columns: Integers
+    sums: Integers  # the noisy sums that they take part in, from 0
+    grid: Floats  # the grid step of each of them
+    least: Integers  # what they contribute together, in steps, at least
+    most: Integers  # and at most
+    range: Box  # what a message of theirs may hold: contributions, or states
+    columns: slice | Integers  # where their states lie among those of all agents
+    owners: Integers | None  # whose each number of a state is; None with contributions
+    entries: Integers  # which of the released gradient entries are theirs
+    rows: Integers  # the constraint of each of these entries
+    entry_columns: Integers  # and the component of the party's state vector
 
 
 class Part(Struct, frozen=True, kw_only=True):
-    """What a party said in a round, within its range; never sent to anybody.
-
-    Attributes:
-        party: who.
-        data: what.
-        missed: rounds that their averages lack.
-    """
+    """What a party said in a round, within its range; never sent to anybody."""
 
     party: Party
     data: bytes
-    missed: tuple[Gap, ...] = ()
+    missed: tuple[Gap, ...] = ()  # rounds that their averages lack
 
 
 class Record(Struct, frozen=True, kw_only=True, eq=False):
-    """One round as it was committed.
-
-    Attributes:
-        k: the round.
-        parts: what was said in it.
-        sent_price: the prices that its message carries: lambda(k+1), or mu(k) with gradient steps.
-        price: lambda(k+1), or mu(k+1).
-        answer: the prices to report after it: averaged, or the last.
-        released: the noisy sums, or values of all constraints, for the live page; empty in a
-            relay, which does not receive them.
-        y: the released gradient entries, in the plan's order.
-        digest: names the history up to here.
-        held: agents whose last contribution was reused, from 1.
-        missed: gaps in agents' averages that were not known before, where the run has a test.
-        confirmed: of the last round, whether its answer passed the test at the end; None before,
-            and where there is none.
-    """
+    """Round k as it was committed."""
 
     k: int
     parts: tuple[Part, ...]
-    sent_price: Floats
-    price: Floats
-    answer: Floats
-    released: Floats
-    y: Floats
-    digest: bytes
-    held: frozenset[int] = frozenset()
-    missed: tuple[Gap, ...] = ()
-    confirmed: bool | None = None
+    sent_price: Floats  # what its message carries: lambda(k+1), or mu(k) with gradient steps
+    price: Floats  # lambda(k+1), or mu(k+1)
+    answer: Floats  # the prices to report after it: averaged, or the last
+    released: Floats  # noisy sums, or values of all constraints; a relay does not receive them
+    y: Floats  # the released gradient entries, in the plan's order
+    digest: bytes  # names the history up to here
+    held: frozenset[int] = frozenset()  # agents whose last contribution was reused
+    missed: tuple[Gap, ...] = ()  # gaps in averages not known before, where the run has a test
+    confirmed: bool | None = None  # after the last round, whether the answer passed the test
 
 
 class Setup(Struct, frozen=True, kw_only=True, eq=False):
-    """What does not change during a run.
+    """What does not change during a run."""
 
-    Attributes:
-        config: the configuration as canonical JSON.
-        config_hash: its SHA-256.
-        rounds: how many rounds will be released, T.
-        agents: the number of agents n.
-        states: whether agents send states, for a release of states, in place of contributions.
-        split: whether they send masked contributions, and a helper knows the masks.
-        prices: how many prices a round carries.
-        entries: how many gradient entries a round releases.
-        party: describes agents that share a connection.
-    """
+    config: str  # canonical JSON
+    rounds: int  # T
+    agents: int  # n
+    states: bool  # agents send states, for a release of states, in place of contributions
+    prices: int  # how many prices a round carries
+    party: Callable[[tuple[int, ...]], Party]  # describes agents that share a connection
+    split: bool = False  # contributions are masked, and a helper knows the masks
 
-    config: str
-    config_hash: bytes
-    rounds: int
-    agents: int
-    states: bool
-    prices: int
-    entries: int
-    party: Callable[[tuple[int, ...]], Party]
-    split: bool = False
+    @property
+    def config_hash(self) -> bytes:
+        """SHA-256 of the configuration, which names the run."""
+        return hashlib.sha256(self.config.encode()).digest()
 
     def welcome(self, party: Party, k: int, spoke: int, pledge: bytes = b"") -> Welcome:
-        """Describe the run to a party, while round k is being collected.
-
-        Args:
-            party: the agents on the connection.
-            k: the round.
-            spoke: the last round in which one of these agents spoke.
-            pledge: the helper's signature, of a split cloud.
-        """
+        """Describe the run in round k to a party that spoke last in round ``spoke``."""
         return Welcome(
             version=VERSION,
             config=self.config,
@@ -161,30 +107,26 @@ class Setup(Struct, frozen=True, kw_only=True, eq=False):
 
 
 class Memory(Struct, frozen=True, kw_only=True):
-    """All that an agent must keep to go on after a restart.
+    """All that an agent must keep to go on after a restart; x(1) and nothing else to begin with."""
 
-    Attributes:
-        config: SHA-256 of the configuration of the run it takes part in, empty before it joined.
-        round: the last round it has seen, k.
-        receipt: that round's receipt.
-        x: x(k+1), as little-endian float64 bytes.
-        answer: the answer so far, likewise: averaged states, or the last.
-        proximal: what the proximal terms remember, as ``LocalStep`` has it; empty before round 1.
-        sent: what goes to the cloud for round k+1, contributions or states as they travel, masked
-            ones after their session; empty before the first welcome. Said twice, it is the same
-            bytes.
-        missed: gaps: rounds up to k that the answer lacks, because the state was lost or is an
-            older copy.
-    """
+    config: bytes = b""  # SHA-256 of the configuration of its run, empty before it joined
+    round: int = 0  # the last round it has seen, k
+    receipt: bytes = b""  # of that round
+    x: bytes  # x(k+1)
+    answer: bytes  # so far: averaged states, or the last
+    proximal: bytes = b""  # what the proximal terms remember, as ``LocalStep`` has it
+    sent: bytes = b""  # what goes out for round k+1, masked after its session: always these bytes
+    missed: tuple[Gap, ...] = ()  # rounds up to k that the answer lacks: the file was lost or old
 
-    config: bytes = b""
-    round: int = 0
-    receipt: bytes = b""
-    x: bytes
-    answer: bytes
-    proximal: bytes = b""
-    sent: bytes = b""
-    missed: tuple[Gap, ...] = ()
+
+class LocalStep(Struct, frozen=True, kw_only=True, eq=False):
+    """What agents' own step of a round gives."""
+
+    x: Floats  # x(k+1) of all agents, one after the other
+    answer: Floats  # their answers so far
+    proximal: Floats  # of their proximal terms z, then W of its agent for every number of x
+    values: Integers | None  # contributions in grid steps, added up; None where states are sent
+    failed: Integers  # the places, from 0, of agents whose own code failed
 
 
 class Participant(Struct, frozen=True, kw_only=True):
@@ -194,24 +136,15 @@ class Participant(Struct, frozen=True, kw_only=True):
     mask: MaskName
 
 
-class JournalRow(Struct, frozen=True, kw_only=True):
-    """One round as its bytes.
-
-    Attributes:
-        k: the round.
-        context: the prices after it; of a helper the hash of the question.
-        release: what left: integers on the grid, or the floats of a simulation.
-        digest: names the history up to here.
-        attendance: who was held, and gaps that are known since; of a cloud.
-        said: what every party said, None once it is erased.
-    """
+class JournalRow(Struct, frozen=True):
+    """Round k as its bytes."""
 
     k: int
-    context: bytes
-    release: bytes
-    digest: bytes
-    attendance: bytes = b""
-    said: bytes | None = None
+    context: bytes  # the prices after it; of a helper the hash of the question
+    release: bytes  # what left: integers on the grid, or the floats of a simulation
+    digest: bytes  # names the history up to here
+    attendance: bytes = b""  # of a cloud: who was held, and gaps that are known since
+    said: bytes | None = None  # what every party said, None once it is erased
 
 
 # Actions of several machines.
@@ -232,7 +165,7 @@ class Close(Struct, frozen=True, kw_only=True):
 
 
 class Incident(Struct, frozen=True, kw_only=True):
-    """Something was refused; agents from 1, never a value."""
+    """Something was refused; never a value."""
 
     code: Code
     agents: tuple[int, ...]
@@ -258,19 +191,12 @@ class Meet(Struct, frozen=True, kw_only=True):
 
 
 class Commit(Struct, frozen=True, kw_only=True, eq=False):
-    """Everybody has spoken in round k: release, commit, and answer with ``committed``.
-
-    Attributes:
-        k: the round.
-        parts: what was said.
-        held: agents whose last contribution is reused, from 1.
-        last: the agents that were waited for: who spoke last, or was held.
-    """
+    """Everybody has spoken in round k: release, commit, and answer with ``committed``."""
 
     k: int
     parts: tuple[Part, ...]
-    held: frozenset[int]
-    last: tuple[int, ...] = ()
+    held: frozenset[int]  # agents whose last contribution is reused
+    last: tuple[int, ...] = ()  # the agents that were waited for: who spoke last, or was held
 
 
 # Actions of a helper.
@@ -294,38 +220,12 @@ class SendUp(Struct, frozen=True, kw_only=True):
     message: FromAgent
 
 
-class Join(Struct, frozen=True, kw_only=True, eq=False):
-    """The cloud described the run: get ready for its steps, and answer with ``joined``.
-
-    Attributes:
-        welcome: its description.
-        x: x(k+1), within the run's bounds.
-    """
-
-    welcome: Welcome
-    x: Floats
-
-
-class Think(Struct, frozen=True, kw_only=True, eq=False):
-    """Take the agents' step of round k and answer with ``stepped``.
-
-    Attributes:
-        k: the round.
-        since: the first round in which x may have counted: k unless rounds were missed.
-        x: x(k), or what it was last.
-        answer: the answer so far.
-        proximal: what the proximal terms remember.
-        price: what the round says.
-        y: likewise, the gradient entries of a release of states.
-    """
+class Apply(Struct, frozen=True, kw_only=True, eq=False):
+    """Agents joined after round k, or took its step: drive devices by the answer so far."""
 
     k: int
-    since: int
-    x: Floats
     answer: Floats
-    proximal: Floats
-    price: Floats
-    y: Floats
+    failed: tuple[int, ...] = ()  # the places, from 0, of agents whose own code failed
 
 
 class Save(Struct, frozen=True, kw_only=True):
@@ -335,18 +235,11 @@ class Save(Struct, frozen=True, kw_only=True):
 
 
 class Finish(Struct, frozen=True, kw_only=True, eq=False):
-    """The run is over.
+    """The run is over."""
 
-    Attributes:
-        price: the answer's.
-        confirmed: whether the answer may be applied: it passed the test at the end, and the agent's
-            own part of it has no gap. None where the run has no test.
-        wait: seconds until everybody applies it.
-    """
-
-    price: Floats
-    confirmed: bool | None
-    wait: float
+    price: Floats  # the answer's
+    confirmed: bool | None  # it passed the test at the end, and has no gap here; None: no test
+    wait: float  # seconds until everybody applies it
 
 
 class Stop(Struct, frozen=True, kw_only=True):
@@ -371,8 +264,7 @@ Action: TypeAlias = (
     | Commit
     | AnswerRound
     | SendUp
-    | Join
-    | Think
+    | Apply
     | Save
     | Finish
     | Stop

@@ -12,10 +12,17 @@ from typing import Protocol, final
 import numpy as np
 from msgspec.structs import replace
 
-from sottovoce.network.protocol.actions import Action, Finish, Join, Memory, Save, SendUp, Think
+from sottovoce.network.protocol.actions import (
+    Action,
+    Apply,
+    Finish,
+    LocalStep,
+    Memory,
+    Save,
+    SendUp,
+)
 from sottovoce.network.protocol.client_machine import ClientMachine, ClientPhase
 from sottovoce.network.protocol.codec import (
-    NOTHING,
     Floats,
     Integers,
     MalformedError,
@@ -41,27 +48,45 @@ from sottovoce.network.protocol.messages import (
 
 
 class ContributionMasker(Protocol):
-    """Hides contributions from the cloud, where a helper must exist.
+    """Hides contributions from the cloud, where a helper must exist."""
 
-    Attributes:
-        key: by which the helper knows the agent.
-    """
-
-    key: bytes
+    key: bytes  # by which the helper knows the agent
 
     def mask(self, config: bytes, k: int, values: Integers) -> bytes:
         """Return a session and the masked contributions of round k, as they travel."""
+
+
+class LocalSteps(Protocol):
+    """The agents' own half of a run: a ``LocalRound``."""
+
+    keeps: bool  # whether the run keeps constraints: then a fallback is applied from the start
+
+    def begin(self, x: Floats) -> Floats:
+        """Return where agents begin that would begin at x."""
+
+    def contributions(self, x: Floats) -> Integers | None:
+        """Return what states x contribute, None where states are sent."""
+
+    def __call__(
+        self,
+        k: int,
+        x: Floats,
+        answer: Floats,
+        price: Floats,
+        y: Floats,
+        /,
+        *,
+        proximal: Floats,
+        since: int,
+    ) -> LocalStep:
+        """Take the step of round k."""
 
 
 @final
 class AgentMachine(ClientMachine):
     """What an agent, or a gateway, does with what the cloud says.
 
-    Args:
-        agents: the agents' numbers, from 1, increasing.
-        memory: where it left off, or its start.
-        check: looks at a welcome and returns what is wrong with the run, if anything.
-        masker: masks what is contributed; None where the cloud is trusted with it.
+    ``memory`` is where it left off, or its start; without a masker the cloud sees contributions.
     """
 
     def __init__(
@@ -69,73 +94,41 @@ class AgentMachine(ClientMachine):
         agents: tuple[int, ...],
         memory: Memory,
         check: Callable[[Welcome], str | None],
+        steps: Callable[[Welcome], LocalSteps],
         masker: ContributionMasker | None = None,
     ) -> None:
         super().__init__(agents, check, b"" if masker is None else masker.key)
         self.memory = memory
-        self._masker = masker
-        self._welcome: Welcome | None = None
-        self._thinking: Round | None = None
+        self._join, self._masker = steps, masker
+        self._steps: LocalSteps
+        self._welcome: Welcome
 
     @property
     def seen(self) -> tuple[bytes, int, bytes]:
         """The run that it takes part in, the last round, its receipt."""
         return self.memory.config, self.memory.round, self.memory.receipt
 
-    def joined(self, values: Integers | None, x: Floats | None = None) -> list[Action]:
-        """The agents would contribute these integers, None where states are sent.
-
-        What was already said of the round at hand is said again, whatever comes of it now.
-
-        Args:
-            values: their contributions.
-            x: where they begin, if that is not x of the ``Join``.
-        """
-        welcome = self._welcome
-        if self.phase is not ClientPhase.JOINING or welcome is None:
-            return []
-        self.phase = ClientPhase.WAITING
-        memory = self.memory
-        if x is not None and not (memory.round or memory.sent):
-            memory = replace(memory, x=pack(x), answer=pack(x))
-        sent = memory.sent or self._sent(memory.round + 1, memory.x, values)
-        self.memory = replace(memory, sent=sent)
-        actions: list[Action] = [Save(memory=self.memory)]
-        return actions + (self._say() if welcome.round == memory.round + 1 else [])
-
-    def stepped(
-        self, x: Floats, answer: Floats, values: Integers | None, proximal: Floats = NOTHING
-    ) -> list[Action]:
-        """The step of the round at hand gave x(k+1), the answer so far, and what to contribute."""
-        if self.phase is not ClientPhase.THINKING or self._thinking is None:
-            return []
-        message, self._thinking = self._thinking, None
-        self.phase = ClientPhase.WAITING
-        state = pack(x)
-        self.memory = replace(
-            self.memory,
-            round=message.round,
-            receipt=message.receipt,
-            x=state,
-            answer=pack(answer),
-            proximal=pack(proximal),
-            sent=self._sent(message.round + 1, state, values),
-        )
-        return [Save(memory=self.memory), *self._say()]
-
     def _welcomed(self, welcome: Welcome, config: bytes) -> list[Action]:
-        memory = self.memory
-        lower, upper, x = (unpack(part) for part in (welcome.lower, welcome.upper, memory.x))
-        self.phase, self._welcome = ClientPhase.JOINING, welcome
+        memory = self.memory = replace(
+            self.memory, config=config, missed=self._missed(welcome.spoke)
+        )
+        steps = self._steps = self._join(welcome)
+        self.phase, self._welcome = ClientPhase.WAITING, welcome
         self._prices = nonnegative(welcome.prices) if welcome.states else finite(welcome.prices)
         self._entries = finite(len(welcome.columns))
-        # Before round 1 nothing has been averaged yet, and the start moves into the bounds.
+        lower, upper, x = (unpack(part) for part in (welcome.lower, welcome.upper, memory.x))
         # A state inside keeps its bytes, signed zeros too: the cloud compares them.
         kept = np.where(x < lower, lower, np.where(x > upper, upper, x))
-        answer = memory.answer if memory.round else pack(kept)
-        missed = self._missed(welcome.spoke)
-        self.memory = replace(memory, config=config, x=pack(kept), answer=answer, missed=missed)
-        return [Join(welcome=welcome, x=kept)]
+        first = steps.begin(kept)
+        # Before anything was said the start moves into the agents' own sets.
+        state = pack(kept if memory.round or memory.sent else first)
+        # What was already said of the round at hand is said again, whatever comes of it now.
+        sent = memory.sent or self._sent(memory.round + 1, state, steps.contributions(first))
+        answer = memory.answer if memory.round else state
+        self.memory = replace(memory, x=state, answer=answer, sent=sent)
+        fallback: list[Action] = [Apply(k=memory.round, answer=first)] if steps.keeps else []
+        said = self._say() if welcome.round == memory.round + 1 else []
+        return [*fallback, Save(memory=self.memory), *said]
 
     def _objection(self, welcome: Welcome) -> str | None:
         """Refuse a description whose parts do not fit together, and runs that are objected to."""
@@ -164,21 +157,22 @@ class AgentMachine(ClientMachine):
         return few_gaps((*memory.missed, (agents[0], agents[-1], covered + 1, spoke)))
 
     def _round(self, message: Round) -> list[Action]:
-        memory = self.memory
-        self.phase, self._thinking = ClientPhase.THINKING, message
+        memory, k = self.memory, message.round
         x, answer, proximal = map(unpack, (memory.x, memory.answer, memory.proximal))
-        price, y, since = unpack(message.price), unpack(message.y), memory.round + 1
-        return [
-            Think(
-                k=message.round,
-                since=since,
-                x=x,
-                answer=answer,
-                proximal=proximal,
-                price=price,
-                y=y,
-            )
-        ]
+        now = (k, x, answer, unpack(message.price), unpack(message.y))
+        step = self._steps(*now, proximal=proximal, since=memory.round + 1)
+        state = pack(step.x)
+        self.memory = replace(
+            memory,
+            round=k,
+            receipt=message.receipt,
+            x=state,
+            answer=pack(step.answer),
+            proximal=pack(step.proximal),
+            sent=self._sent(k + 1, state, step.values),
+        )
+        applied = Apply(k=k, answer=step.answer, failed=tuple(step.failed.tolist()))
+        return [applied, Save(memory=self.memory), *self._say()]
 
     def _done(self, done: Done) -> list[Action]:
         price = unpack(done.price)
@@ -188,7 +182,6 @@ class AgentMachine(ClientMachine):
 
     def _sent(self, k: int, state: bytes, values: Integers | None) -> bytes:
         """What goes out for round k; behind a mask it is made once, and repeated if need be."""
-        assert self._welcome is not None  # noqa: S101  joined() and stepped() follow a welcome
         if self._masker is not None:
             if values is None or k > self._welcome.rounds:
                 return b""  # a state is never sent by an agent that masks
@@ -199,7 +192,6 @@ class AgentMachine(ClientMachine):
 
     def _say(self) -> list[Action]:
         """What the round at hand needs of the agents; nothing after the last round."""
-        assert self._welcome is not None  # noqa: S101  likewise
         k, sent = self.memory.round + 1, self.memory.sent
         if k > self._welcome.rounds:
             return []

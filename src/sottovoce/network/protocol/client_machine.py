@@ -2,10 +2,8 @@
 
 phase      event     next phase
 OFFLINE    connected GREETING    hello is sent
-GREETING   Welcome   JOINING     the run is the right one; a relay is WAITING at once
-JOINING    joined    WAITING     save, then send what is contributed if it is wanted
-WAITING    Round     THINKING    the agent takes its step; a relay passes the round on, WAITING
-THINKING   stepped   WAITING     save, then send what comes of it
+GREETING   Welcome   WAITING     the run is the right one: save, then send what is contributed
+WAITING    Round     WAITING     take the step, save, then send; a relay passes the round on
 WAITING    Done      DONE
 any        lost      OFFLINE     connect again, unless DONE or STOPPED
 any        lasting refusal, or a cloud that contradicts itself    STOPPED
@@ -40,9 +38,7 @@ class ClientPhase(IntEnum):
 
     OFFLINE = auto()
     GREETING = auto()
-    JOINING = auto()
     WAITING = auto()
-    THINKING = auto()
     DONE = auto()
     STOPPED = auto()
 
@@ -63,10 +59,8 @@ PASSING: Final = frozenset({Code.CONFLICT, Code.LATE, Code.OLD_ROUND})
 class ClientMachine(ABC):
     """Says hello, checks what a cloud describes and releases, and stops if it contradicts itself.
 
-    Args:
-        agents: the agents' numbers, from 1, increasing.
-        check: looks at a welcome and returns what is wrong with the run, if anything.
-        mask: the key for masks, where the run has a helper.
+    ``check`` looks at a welcome and returns what is wrong with the run, if anything; ``mask`` is
+    the key for masks, where the run has a helper.
     """
 
     def __init__(

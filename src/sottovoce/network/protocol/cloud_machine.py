@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass
 from enum import IntEnum, auto
 from itertools import pairwise
@@ -52,6 +52,7 @@ from sottovoce.network.protocol.messages import (
     Done,
     Error,
     FromAgent,
+    FromCloud,
     Gap,
     Hello,
     Masked,
@@ -85,19 +86,13 @@ TRANSITIONS: Final = {
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Session:
-    """One connection.
+    """One connection."""
 
-    Attributes:
-        allowed: the agents that its certificate speaks for, from 1.
-        hello: how it introduced itself; None before, or where that was refused.
-        party: the agents that it speaks for; None until it is admitted.
-        credit: messages that it may send before the next round.
-    """
-
-    allowed: Container[int]
-    hello: Hello | None = None
-    party: Party | None = None
-    credit: int = CREDIT
+    peer: int
+    allowed: Container[int]  # the agents that its certificate speaks for, from 1
+    hello: Hello | None = None  # how it introduced itself; None before, or where that was refused
+    party: Party | None = None  # the agents that it speaks for; None until it is admitted
+    credit: int = CREDIT  # messages that it may send before the next round
 
     @property
     def agents(self) -> tuple[int, ...]:
@@ -139,8 +134,6 @@ class CloudMachine:
         """The round that is being collected."""
         self.heard = 0
         """The last round in which agents spoke by the welcome from above; of a relay."""
-        self.moves = 0
-        """How often agents have come or gone."""
         self._notary = notary
         self._history = history
         self._hold = hold
@@ -166,11 +159,6 @@ class CloudMachine:
         return None if self.last is None else self.last.confirmed
 
     @property
-    def connected(self) -> int:
-        """How many agents are connected."""
-        return len(self._speakers)
-
-    @property
     def present(self) -> set[int]:
         """The agents that are connected, from 1."""
         return set(self._speakers)
@@ -182,16 +170,14 @@ class CloudMachine:
 
     def connect(self, peer: int, allowed: Container[int]) -> list[Action]:
         """A peer connected whose certificate speaks for the agents ``allowed``, from 1."""
-        self._sessions[peer] = Session(allowed=allowed)
+        self._sessions[peer] = Session(peer=peer, allowed=allowed)
         return []
 
     def disconnect(self, peer: int) -> None:
         """The connection is gone; what it had sent stays."""
         session = self._sessions.pop(peer, None)
-        if session is not None:
-            for agent in session.agents:
-                del self._speakers[agent]
-            self.moves += 1
+        for agent in () if session is None else session.agents:
+            del self._speakers[agent]
 
     def receive(self, peer: int, message: FromAgent) -> list[Action]:
         """A message arrived."""
@@ -200,20 +186,20 @@ class CloudMachine:
             return []
         session.credit -= 1
         if session.credit < 0:
-            return self._drop(peer, session, Code.FLOOD)
+            return self._drop(session, Code.FLOOD)
         if isinstance(message, Hello):
             if session.hello is None:
-                return self._hello(peer, session, message)
+                return self._hello(session, message)
         elif session.party is not None and isinstance(message, self._sends):
-            return self._said(peer, session, session.party, message)
-        return self._drop(peer, session, Code.UNEXPECTED)
+            return self._said(session, session.party, message)
+        return self._drop(session, Code.UNEXPECTED)
 
     def refuse(self, peer: int, code: Code) -> list[Action]:
         """What arrived was not a message, or the connection must end for another reason."""
         session = self._sessions.get(peer)
         if session is None or (code is Code.SILENT and session.hello is not None):
             return []  # it is the helper that has not spoken yet
-        return self._drop(peer, session, code)
+        return self._drop(session, code)
 
     def pledged(self, peer: int, pledge: bytes | None) -> list[Action]:
         """The helper has signed what is asked of a connection; None if it does not know its key."""
@@ -221,8 +207,8 @@ class CloudMachine:
         if session is None or session.hello is None or session.party is not None:
             return []
         if pledge is None:
-            return self._drop(peer, session, Code.NOT_YOURS, agents=tuple(session.hello.agents))
-        return self._admit(peer, session, session.hello, pledge)
+            return self._drop(session, Code.NOT_YOURS, agents=tuple(session.hello.agents))
+        return self._admit(session, session.hello, pledge)
 
     def remembered(self, parts: Iterable[Part]) -> list[Action]:
         """What was said of the round at hand before a restart, by those who speak here."""
@@ -236,12 +222,7 @@ class CloudMachine:
         return []
 
     def committed(self, record: Record, wait: float = 0.0) -> list[Action]:
-        """The round is durable: send it, and after the last say goodbye.
-
-        Args:
-            record: the round.
-            wait: seconds after the last until answers are applied.
-        """
+        """The round is durable: send it, and after the last say when it is applied."""
         last = record.k >= self.setup.rounds
         self._move("finished" if last else "committed")
         self._keep(record)
@@ -286,20 +267,18 @@ class CloudMachine:
         """The peers that speak for agents."""
         return tuple(peer for peer, s in self._sessions.items() if s.party is not None)
 
-    def _hello(self, peer: int, session: Session, hello: Hello) -> list[Action]:
+    def _hello(self, session: Session, hello: Hello) -> list[Action]:
         code = self._objection(hello, session.allowed)
         if code is not None:
-            return self._drop(peer, session, code, agents=())
-        agents = tuple(hello.agents)
-        if hello.round and self._history(hello.round) != self._notary.digest(
-            hello.round, hello.receipt
-        ):
+            return self._drop(session, code)
+        agents, k = tuple(hello.agents), hello.round
+        if k and self._history(k) != self._notary.digest(k, hello.receipt):
             self._move("rolled_back")
-            return [Halt(k=hello.round, agents=agents), *self._drop_all(Code.HALTED)]
+            return [Halt(k=k, agents=agents), *self._drop_all(Code.HALTED)]
         if not self.setup.split:
-            return self._admit(peer, session, hello, b"")
+            return self._admit(session, hello, b"")
         session.hello = hello
-        return [Meet(peer=peer, agents=agents, mask=hello.mask)]
+        return [Meet(peer=session.peer, agents=agents, mask=hello.mask)]
 
     def _objection(self, hello: Hello, allowed: Container[int]) -> Code | None:
         """Why a hello is refused; None to admit the peer."""
@@ -320,22 +299,21 @@ class CloudMachine:
             return Code.FORGED_RECEIPT
         return None
 
-    def _admit(self, peer: int, session: Session, hello: Hello, pledge: bytes) -> list[Action]:
-        agents = tuple(hello.agents)
+    def _admit(self, session: Session, hello: Hello, pledge: bytes) -> list[Action]:
+        agents, peer = tuple(hello.agents), session.peer
         # The newest connection counts: an older one of the same agent is dead or doubtful.
         older = {self._speakers[agent] for agent in agents if agent in self._speakers}
         actions = [a for p in sorted(older) for a in self.refuse(p, Code.REPLACED)]
-        session.hello = hello
-        session.party = party = self.setup.party(agents)
+        session.hello, session.party = hello, (party := self.setup.party(agents))
         self._speakers.update(dict.fromkeys(agents, peer))
-        self.moves += 1
-        welcome = self.setup.welcome(party, self.round, self._spoke(party), pledge)
-        actions.append(Send(peers=(peer,), message=welcome))
+        messages: list[FromCloud] = [
+            self.setup.welcome(party, self.round, self._spoke(party), pledge)
+        ]
         if self.last is not None and hello.round < self.last.k:
-            actions.append(Send(peers=(peer,), message=self._message(party, self.last)))
+            messages.append(self._message(party, self.last))
         if self.phase is CloudPhase.DONE:
-            actions.append(Send(peers=(peer,), message=self._done()))
-        return actions
+            messages.append(self._done())
+        return actions + [Send(peers=(peer,), message=message) for message in messages]
 
     def _spoke(self, party: Party) -> int:
         """The last round in which one of these agents spoke, the one at hand included."""
@@ -346,49 +324,40 @@ class CloudMachine:
         return max(self.heard, spoken)
 
     def _said(
-        self, peer: int, session: Session, party: Party, message: Contribution | Masked | State
+        self, session: Session, party: Party, message: Contribution | Masked | State
     ) -> list[Action]:
         """What a party says of a round, moved into its range unless it is masked."""
-        gaps: Sequence[Gap] = ()
-        if isinstance(message, State):
-            sent = message.x
-        else:
-            sent, gaps = message.values, message.missed
         used: bytes | None
         if isinstance(message, Masked):
             assert session.hello is not None  # noqa: S101  a party has said hello
-            whole = len(sent) == 8 * party.sums.size
             name = MaskName(key=session.hello.mask, session=message.session, round=message.round)
-            sent = join_mask(name, sent)
-            used = sent if whole else None
+            sent = join_mask(name, message.values)
+            used = sent if len(message.values) == 8 * party.sums.size else None
         else:
+            sent = message.x if isinstance(message, State) else message.values
             used = party.range.nearest(sent)
-        missed = self._gaps(party, gaps)
-        if used is None or missed is None:
-            return self._drop(peer, session, Code.MALFORMED)
-        part = Part(party=party, data=used, missed=missed)
-        return self._heard(peer, session, message.round, part, sent)
+        gaps = () if isinstance(message, State) else tuple(message.missed)
+        if used is None or not self._plausible(party, gaps):
+            return self._drop(session, Code.MALFORMED)
+        k, part = message.round, Part(party=party, data=used, missed=gaps)
+        if self.phase is CloudPhase.DONE and k >= self.round:
+            return [Send(peers=(session.peer,), message=self._done())]
+        if k == self.round:
+            return self._accept(session, part, sent)
+        if self.last is not None and k == self.last.k:
+            return self._repeat(session, part, self.last)
+        return self._object(session, Code.OLD_ROUND if k < self.round else Code.FUTURE_ROUND)
 
-    def _gaps(self, party: Party, gaps: Sequence[Gap]) -> tuple[Gap, ...] | None:
-        """The gaps that a party speaks of; None if one is not its own, or of rounds to come."""
-        fine = all(
+    def _plausible(self, party: Party, gaps: Iterable[Gap]) -> bool:
+        """Whether all gaps are the party's own, and not of rounds to come."""
+        return all(
             party.agents[0] <= first <= last <= party.agents[-1] and begin <= end <= self.round
             for first, last, begin, end in gaps
         )
-        return tuple(gaps) if fine else None
 
-    def _heard(self, peer: int, session: Session, k: int, part: Part, sent: bytes) -> list[Action]:
-        if self.phase is CloudPhase.DONE and k >= self.round:
-            return [Send(peers=(peer,), message=self._done())]
-        if k == self.round:
-            return self._accept(peer, session, part, sent)
-        if self.last is not None and k == self.last.k:
-            return self._repeat(peer, session, part, self.last)
-        return self._object(peer, session, Code.OLD_ROUND if k < self.round else Code.FUTURE_ROUND)
-
-    def _accept(self, peer: int, session: Session, part: Part, sent: bytes) -> list[Action]:
+    def _accept(self, session: Session, part: Part, sent: bytes) -> list[Action]:
         if not self._collected.put(part):
-            return self._object(peer, session, Code.CONFLICT)
+            return self._object(session, Code.CONFLICT)
         # Whatever the numbers were, the round goes on, and nothing is sent that depends on them.
         actions: list[Action] = []
         if part.data is not sent:
@@ -398,20 +367,19 @@ class CloudMachine:
             actions += self._full(self._collected.parts, frozenset(), session.agents)
         return actions
 
-    def _repeat(self, peer: int, session: Session, part: Part, record: Record) -> list[Action]:
+    def _repeat(self, session: Session, part: Part, record: Record) -> list[Action]:
         """The answer to a round that is committed already: the same bytes again.
 
         What was used is compared, within its range: it is all that the store remembers. Agents
         that come back in other company have nothing to compare with.
         """
-        again = Send(peers=(peer,), message=self._message(part.party, record))
+        again = Send(peers=(session.peer,), message=self._message(part.party, record))
         if not record.held.isdisjoint(session.agents):
-            return [*self._object(peer, session, Code.LATE), again]
+            return [*self._object(session, Code.LATE), again]
         used = self._used.get(session.agents[0])
-        same = used is not None and used.party.agents == session.agents
-        if same and used is not None and used.data != part.data:
-            return [*self._object(peer, session, Code.CONFLICT), again]
-        return [again]
+        if used is None or used.party.agents != session.agents or used.data == part.data:
+            return [again]
+        return [*self._object(session, Code.CONFLICT), again]
 
     def _full(
         self, parts: tuple[Part, ...], held: frozenset[int], last: tuple[int, ...] = ()
@@ -423,7 +391,7 @@ class CloudMachine:
         for session in self._sessions.values():
             session.credit = CREDIT
         active = self._active()
-        if self.setup.entries:
+        if self.setup.states:  # each has gradient entries of its own
             for peer in active:
                 message = self._message(self._sessions[peer].party, record)
                 yield Send(peers=(peer,), message=message)
@@ -447,26 +415,24 @@ class CloudMachine:
             wait=max(0.0, self._applied_at - self._clock()),
         )
 
-    def _object(self, peer: int, session: Session, code: Code) -> list[Action]:
+    def _object(self, session: Session, code: Code) -> list[Action]:
         """Refuse a message and go on with the connection."""
-        return [
-            Incident(code=code, agents=session.agents, k=self.round),
-            Send(peers=(peer,), message=Error(code=code, round=self.round)),
-        ]
+        return self._refusal(session.peer, code, session.agents)
 
     def _drop_all(self, code: Code) -> list[Action]:
         return [a for p in tuple(self._sessions) for a in self.refuse(p, code)]
 
-    def _drop(
-        self, peer: int, session: Session, code: Code, agents: tuple[int, ...] | None = None
-    ) -> list[Action]:
+    def _drop(self, session: Session, code: Code, agents: tuple[int, ...] = ()) -> list[Action]:
         """Refuse a message and end the connection."""
-        self.disconnect(peer)
-        named = session.agents if agents is None else agents
+        self.disconnect(session.peer)
+        refusal = self._refusal(session.peer, code, session.agents or agents)
+        return [*refusal, Close(peer=session.peer, code=code)]
+
+    def _refusal(self, peer: int, code: Code, agents: tuple[int, ...]) -> list[Action]:
+        error = Error(code=code, round=self.round)
         return [
-            Incident(code=code, agents=named, k=self.round),
-            Send(peers=(peer,), message=Error(code=code, round=self.round)),
-            Close(peer=peer, code=code),
+            Incident(code=code, agents=agents, k=self.round),
+            Send(peers=(peer,), message=error),
         ]
 
 

@@ -74,12 +74,7 @@ decode_from_helper: Callable[[bytes], FromHelper] = partial(_decode, msgpack.Dec
 
 
 def frame_limit(*, agents: int, size: int) -> int:
-    """Return the largest frame an honest agent or gateway can send.
-
-    Args:
-        agents: the number of agents n, each an integer in hello.
-        size: the most numbers in one contribution or state, of 8 bytes each.
-    """
+    """Return the largest frame an honest agent or gateway sends: n agents, or ``size`` numbers."""
     return _HEAD + max(INTEGER * agents, DOUBLE * size)
 
 
@@ -128,12 +123,7 @@ def mask_of(data: bytes) -> MaskName:
 
 @final
 class Box:
-    """``lower <= v <= upper`` for vectors as they travel: little-endian float64, or int64.
-
-    Args:
-        lower: finite lower bounds; floats, or int64 for a box of such.
-        upper: finite upper bounds, of the same kind.
-    """
+    """``lower <= v <= upper``, both finite, for vectors as they travel: float64, or int64."""
 
     def __init__(self, lower: Floats | Integers, upper: Floats | Integers) -> None:
         self._lower, self._upper = lower, upper

@@ -20,14 +20,11 @@ MOST_GAPS: Final = 16
 
 @final
 class Collected:
-    """Parts of disjoint parties of agents; what a party said first stays.
+    """Parts of disjoint parties of n agents, of whom ``awaited`` are waited for; None for all.
 
-    Nothing of a round is used before every agent has spoken. So where agents come back in other
-    company, on a gateway or alone, what the old party said is dropped: a sum cannot be taken apart.
-
-    Args:
-        agents: the number of agents n.
-        awaited: those that are waited for; None for all.
+    What a party said first stays. Nothing of a round is used before every agent has spoken. So
+    where agents come back in other company, on a gateway or alone, what the old party said is
+    dropped: a sum cannot be taken apart.
     """
 
     def __init__(self, agents: int, awaited: Container[int] | None = None) -> None:
@@ -89,11 +86,7 @@ class ContributionTotals:
     """Adds up the contributions of all parties: ``parts -> one integer per sum``.
 
     No overflow: the plan certifies that all agents together stay below 2^51 steps, and what a
-    party says is kept in its range.
-
-    Args:
-        sums: how many sums there are.
-        skip: bytes before the numbers of every part.
+    party says is kept in its range. ``skip`` bytes come before the numbers of every part.
     """
 
     def __init__(self, sums: int, *, skip: int = 0) -> None:

@@ -45,17 +45,11 @@ from sottovoce.network.protocol.receipt import Notary
 
 
 class HelperRun(Protocol):
-    """What the helper of a run goes by.
+    """What the helper of a run goes by."""
 
-    Attributes:
-        config_hash: SHA-256 of the configuration.
-        rounds: T.
-        hold: whether what is said may count again in a later round; never for a trajectory.
-    """
-
-    config_hash: bytes
-    rounds: int
-    hold: bool
+    config_hash: bytes  # SHA-256 of the configuration
+    rounds: int  # T
+    hold: bool  # whether what is said may count again in a later round; never for a trajectory
 
     def certified(self, agents: Sequence[int], mask: bytes) -> bool:
         """Whether a key for masks is certified for agents."""
@@ -68,11 +62,8 @@ class HelperRun(Protocol):
 class HelperMachine:
     """What a helper does with what a cloud says.
 
-    Args:
-        runs: checks a configuration, and binds the helper to it; or says why it is refused.
-        key: signs the receipts of its answers.
-        history: gives the digest of any committed round, None for one that is not.
-        last: the last answer when resuming.
+    ``runs`` checks a configuration and binds the helper to it, or says why it is refused; ``key``
+    signs receipts; ``history`` gives the digest of a committed round; ``last`` is where it resumes.
     """
 
     def __init__(
@@ -93,6 +84,11 @@ class HelperMachine:
         self._met: dict[int, tuple[tuple[int, ...], bytes]] = {}
         self._run: HelperRun
         self._notary: Notary
+
+    @property
+    def done(self) -> int:
+        """Rounds answered so far."""
+        return 0 if self.last is None else self.last.k
 
     def connect(self, peer: int, _: Container[int] = ()) -> list[Action]:
         """A cloud has connected; what an older connection says no longer counts."""
@@ -123,13 +119,9 @@ class HelperMachine:
             return self._refuse(Code.HALTED)
         if self._open is isinstance(message, Open):
             return self._refuse(Code.UNEXPECTED)  # the run is named first, and once
-        match message:
-            case Open():
-                return self._opened(message)
-            case Introduce():
-                return self._meet(message)
-            case Ask():
-                return self._ask(message)
+        if isinstance(message, Open):
+            return self._opened(message)
+        return self._meet(message) if isinstance(message, Introduce) else self._ask(message)
 
     def committed(self, answered: JournalRow) -> list[Action]:
         """The answer is durable: send it."""
@@ -145,10 +137,9 @@ class HelperMachine:
             return self._refuse(run)
         self._run, self._notary = run, Notary(self._key, run.config_hash)
         self._open = True
-        done = 0 if self.last is None else self.last.k
-        if done >= run.rounds:
+        if self.done >= run.rounds:
             self.phase = CloudPhase.DONE
-        return [self._reply(Opened(version=HELPER_VERSION, round=done))]
+        return [self._reply(Opened(version=HELPER_VERSION, round=self.done))]
 
     def _meet(self, message: Introduce) -> list[Action]:
         agents = tuple(message.agents)
@@ -161,41 +152,29 @@ class HelperMachine:
         return [self._reply(Pledged(number=message.number, pledge=pledge))]
 
     def _ask(self, message: Ask) -> list[Action]:
-        k, done = message.round, 0 if self.last is None else self.last.k
+        k, receipt = message.round, message.receipt
         taken = self._taken(message.taken, k)
         if taken is None:
             return self._refuse(Code.MALFORMED, k)
-        wrong = self._wrong_round(k, done, message.receipt)
-        if wrong is not None:
-            return wrong
+        # A receipt may be missing, as after a loss of power; one that is shown must be genuine, and
+        # prove nothing but what the store holds.
+        shown = self._notary.digest(k - 1, receipt) if receipt else self._digest(k - 1)
+        if receipt and shown is None:
+            return self._refuse(Code.FORGED_RECEIPT, k)
+        if shown != self._digest(k - 1):
+            self._move("rolled_back")
+            return [Halt(k=k - 1), *self._refuse(Code.HALTED, k)]
+        if not self.done <= k <= self.done + 1:
+            return self._refuse(Code.OLD_ROUND if k < self.done else Code.FUTURE_ROUND, k)
         question = _question(taken)
-        if self.last is not None and k == done:
-            if question != self.last.context:
-                return self._refuse(Code.CONFLICT, k)
-            return [self._answer(self.last)]
+        if self.last is not None and k == self.done:
+            same = question == self.last.context
+            return [self._answer(self.last)] if same else self._refuse(Code.CONFLICT, k)
         if k > self._run.rounds:
             return self._refuse(Code.UNEXPECTED, k)
+        assert shown is not None  # noqa: S101  round k follows the last one
         self._move("full")
-        previous = self._digest(k - 1)
-        assert previous is not None  # noqa: S101  round k follows the last one
-        return [AnswerRound(k=k, question=question, taken=taken, previous=previous)]
-
-    def _wrong_round(self, k: int, done: int, receipt: bytes) -> list[Action] | None:
-        """What is wrong with a question about round k, by what was answered before.
-
-        A receipt may be missing, as after a loss of power; one that is shown must be genuine, and
-        prove nothing but what the store holds.
-        """
-        if receipt:
-            shown = self._notary.digest(k - 1, receipt)
-            if shown is None:
-                return self._refuse(Code.FORGED_RECEIPT, k)
-            if shown != self._digest(k - 1):
-                self._move("rolled_back")
-                return [Halt(k=k - 1), *self._refuse(Code.HALTED, k)]
-        if k < done:
-            return self._refuse(Code.OLD_ROUND, k)
-        return self._refuse(Code.FUTURE_ROUND, k) if k > done + 1 else None
+        return [AnswerRound(k=k, question=question, taken=taken, previous=shown)]
 
     def _digest(self, k: int) -> bytes | None:
         return self._history(k) if k else self._run.config_hash
@@ -206,8 +185,7 @@ class HelperMachine:
         An agent that counted twice would move the sums twice as far as its promise allows. A mask
         knows its agents, so that none counts twice either.
         """
-        taken, count, before = [], 0, 0
-        agents: set[int] = set()
+        taken, before = [], 0
         for number, session, j in listed:
             met = self._met.get(number)
             again = self._run.hold and j < k
@@ -215,10 +193,9 @@ class HelperMachine:
                 return None
             mask = MaskName(key=met[1], session=session, round=j)
             taken.append(Participant(agents=met[0], mask=mask))
-            agents.update(met[0])
-            count += len(met[0])
             before = number
-        return tuple(taken) if len(agents) == count else None
+        counted = [agent for participant in taken for agent in participant.agents]
+        return tuple(taken) if len(set(counted)) == len(counted) else None
 
     def _answer(self, answered: JournalRow) -> Action:
         receipt = self._notary.receipt(answered.k, answered.digest)

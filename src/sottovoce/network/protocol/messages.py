@@ -29,6 +29,9 @@ Number: TypeAlias = Annotated[int, Meta(ge=1, lt=2**53)]
 Hash: TypeAlias = Annotated[bytes, Meta(max_length=DIGEST)]
 Receipt: TypeAlias = Annotated[bytes, Meta(max_length=RECEIPT)]
 
+SessionName: TypeAlias = Annotated[bytes, Meta(min_length=SESSION, max_length=SESSION)]
+Signature: TypeAlias = Annotated[bytes, Meta(max_length=128)]
+
 Gap: TypeAlias = tuple[Number, Number, Number, Number]
 """Agents a to b of a connection, whose averages lack rounds k to l: ``(a, b, k, l)``."""
 
@@ -86,52 +89,33 @@ class Message(msgspec.Struct, tag_field="type", frozen=True, forbid_unknown_fiel
 
 
 class Hello(Message, tag="hello", frozen=True, kw_only=True, omit_defaults=True):
-    """An agent, or a gateway for several, introduces itself and shows how far it got.
-
-    Attributes:
-        version: of the protocol.
-        agents: numbers of the agents on this connection, increasing.
-        config: SHA-256 of the run's configuration, or empty before the first welcome.
-        round: the last round it has seen, 0 for none.
-        receipt: that round's receipt, empty for none.
-        mask: its key for masks, where it knows a helper; else left out.
-    """
+    """An agent, or a gateway for several, introduces itself and shows how far it got."""
 
     version: Count
-    agents: Annotated[list[Number], Meta(min_length=1)]
-    config: Hash
-    round: Count
-    receipt: Receipt
-    mask: Annotated[bytes, Meta(max_length=KEY)] = b""
+    agents: Annotated[list[Number], Meta(min_length=1)]  # on this connection, increasing
+    config: Hash  # SHA-256 of the run's configuration, empty before the first welcome
+    round: Count  # the last round it has seen, 0 for none
+    receipt: Receipt  # of that round, empty for none
+    mask: Annotated[bytes, Meta(max_length=KEY)] = b""  # key for masks, where it knows a helper
 
 
 class Contribution(Message, tag="contribution", frozen=True, kw_only=True, omit_defaults=True):
     """``sum_i h_oi(x_i(k))`` over the connection's agents, for each sum o listed in welcome.
 
-    Attributes:
-        round: k.
-        values: one int64 per sum: each agent's contribution in steps of the sum's grid, rounded to
-            an integer agent by agent, then added up.
-        missed: what the connection's averages lack; left out where they lack nothing.
+    One int64 per sum: each agent's contribution in steps of the sum's grid, rounded to an integer
+    agent by agent, then added up.
     """
 
     round: Number
     values: bytes
-    missed: Gaps = []
+    missed: Gaps = []  # what the connection's averages lack
 
 
 class Masked(Message, tag="masked", frozen=True, kw_only=True, omit_defaults=True):
-    """The same behind a mask, where the run has a helper: the cloud cannot read it.
-
-    Attributes:
-        round: k.
-        session: names the masks.
-        values: one number per sum as in a contribution, plus the mask's, modulo 2^64.
-        missed: as in a contribution.
-    """
+    """The same plus a mask, modulo 2^64, where the run has a helper: the cloud cannot read it."""
 
     round: Number
-    session: Annotated[bytes, Meta(min_length=SESSION, max_length=SESSION)]
+    session: SessionName  # names the masks
     values: bytes
     missed: Gaps = []
 
@@ -148,76 +132,44 @@ class State(Message, tag="state", frozen=True, kw_only=True):
 
 
 class Welcome(Message, tag="welcome", frozen=True, kw_only=True, omit_defaults=True):
-    """The cloud describes the run.
-
-    Attributes:
-        version: of the protocol.
-        config: the run's configuration as canonical JSON; its SHA-256 names the run.
-        round: the round that the cloud is collecting.
-        rounds: how many rounds there will be; after the last nothing is collected.
-        spoke: the last round, the one being collected included, in which an agent on the connection
-            spoke: what its average does not cover up to there is a gap. 0 for none.
-        states: whether agents send states, for a release of states, in place of contributions.
-        prices: how many prices every round carries: one per sum, or per constraint with states.
-        lower: lower bounds the agents' states must keep, in the order of hello, float64.
-        upper: upper bounds, likewise.
-        sums: the sums, from 0, increasing, that the connection contributes to.
-        grid: the grid step of each of them, float64.
-        least: the least contribution of all agents on the connection together, in steps, int64.
-        most: the largest, likewise; what lies outside is moved to the nearer end.
-        rows: for each gradient entry that round messages will carry, the constraint, from 0.
-        columns: and the component of the connection's state vector, from 0.
-        pledge: the helper's signature under the same; left out where there is none.
-    """
+    """The cloud describes the run; bounds are those that states must keep, in hello's order."""
 
     version: Count
-    config: str
-    round: Number
-    rounds: Number
+    config: str  # canonical JSON; its SHA-256 names the run
+    round: Number  # that the cloud is collecting
+    rounds: Number  # how many there will be; after the last nothing is collected
+    # The last round, the one being collected included, in which an agent on the connection spoke,
+    # 0 for none: what its average does not cover up to there is a gap.
     spoke: Count
-    states: bool
-    prices: Number
-    lower: bytes
-    upper: bytes
-    sums: list[Count]
-    grid: bytes
-    least: bytes
-    most: bytes
-    rows: list[Count]
-    columns: list[Count]
-    pledge: Annotated[bytes, Meta(max_length=128)] = b""
+    states: bool  # agents send states, for a release of states, in place of contributions
+    prices: Number  # how many every round carries: one per sum, or per constraint with states
+    lower: bytes  # float64
+    upper: bytes  # likewise
+    sums: list[Count]  # from 0, increasing, that the connection contributes to
+    grid: bytes  # the grid step of each of them, float64
+    least: bytes  # the least contribution of all agents on the connection together, in steps, int64
+    most: bytes  # the largest, likewise; what lies outside is moved to the nearer end
+    rows: list[Count]  # for each gradient entry that rounds will carry, the constraint, from 0
+    columns: list[Count]  # and the component of the connection's state vector, from 0
+    pledge: Signature = b""  # the helper's, under the same
 
 
 class Round(Message, tag="round", frozen=True, kw_only=True):
-    """What became of round k: the same for everybody, but for gradient entries.
-
-    Attributes:
-        round: k.
-        price: lambda(k+1), the prices of all sums; agents that take gradient steps use mu(k).
-        y: the entries listed in welcome, with noise.
-        receipt: to be shown in the next hello.
-    """
+    """What became of round k: the same for everybody, but for gradient entries."""
 
     round: Number
-    price: bytes
-    y: bytes
-    receipt: Receipt
+    price: bytes  # lambda(k+1), the prices of all sums; agents that take gradient steps use mu(k)
+    y: bytes  # the entries listed in welcome, with noise
+    receipt: Receipt  # to be shown in the next hello
 
 
 class Done(Message, tag="done", frozen=True, kw_only=True):
-    """The run is over after ``rounds`` rounds.
-
-    Attributes:
-        rounds: T.
-        price: the prices of its answer, averaged or the last.
-        confirmed: whether the answer passed the test at the end, so that it may be applied; None
-            where the run has none.
-        wait: seconds from now until everybody applies it; from now, so that no clock need be right.
-    """
+    """The run is over after ``rounds`` rounds."""
 
     rounds: Number
-    price: bytes
-    confirmed: bool | None
+    price: bytes  # of its answer, averaged or the last
+    confirmed: bool | None  # whether the answer passed the test at the end; None without a test
+    # Seconds from now until everybody applies it; from now, so that no clock need be right.
     wait: Annotated[float, Meta(ge=0.0, le=LONGEST_WAIT)]
 
 
@@ -236,49 +188,31 @@ FromCloud: TypeAlias = Welcome | Round | Done | Error
 HELPER_VERSION: Final = 2
 """The version of this part of the protocol; both sides refuse another."""
 
-SessionName: TypeAlias = Annotated[bytes, Meta(min_length=SESSION, max_length=SESSION)]
 Taken: TypeAlias = tuple[Number, SessionName, Number]
 """Who took part: the number that ``meet`` gave, the session, and the round it was said in."""
 
 
 class Open(Message, tag="open", frozen=True, kw_only=True):
-    """The cloud says which run it is about, first on every connection.
-
-    Attributes:
-        version: of this part of the protocol.
-        config: the run's configuration as canonical JSON.
-    """
+    """The cloud says which run it is about, by its configuration, first on every connection."""
 
     version: Count
     config: str
 
 
 class Introduce(Message, tag="meet", frozen=True, kw_only=True):
-    """Agents have come, on a connection of their own.
+    """Agents have come, on a connection of their own."""
 
-    Attributes:
-        number: what the cloud calls them on this connection, from 1.
-        agents: their numbers, increasing.
-        mask: their key for masks.
-    """
-
-    number: Number
-    agents: Annotated[list[Number], Meta(min_length=1)]
-    mask: Annotated[bytes, Meta(min_length=KEY, max_length=KEY)]
+    number: Number  # what the cloud calls them on this connection, from 1
+    agents: Annotated[list[Number], Meta(min_length=1)]  # increasing
+    mask: Annotated[bytes, Meta(min_length=KEY, max_length=KEY)]  # their key
 
 
 class Ask(Message, tag="ask", frozen=True, kw_only=True):
-    """The cloud asks for the masks of a round.
-
-    Attributes:
-        round: k.
-        taken: who took part, in increasing order of their numbers.
-        receipt: of the helper's answer for round k-1; empty for k = 1, or if it was lost.
-    """
+    """The cloud asks for the masks of round k."""
 
     round: Number
-    taken: Annotated[list[Taken], Meta(min_length=1)]
-    receipt: Receipt
+    taken: Annotated[list[Taken], Meta(min_length=1)]  # in increasing order of their numbers
+    receipt: Receipt  # of the answer for round k-1; empty for k = 1, or if it was lost
 
 
 class Opened(Message, tag="opened", frozen=True, kw_only=True):
@@ -292,21 +226,15 @@ class Pledged(Message, tag="pledged", frozen=True, kw_only=True):
     """The helper's signature under what the run asks of these agents."""
 
     number: Number
-    pledge: Annotated[bytes, Meta(max_length=128)]
+    pledge: Signature
 
 
 class Answer(Message, tag="answer", frozen=True, kw_only=True):
-    """The sum of the masks of those who took part, with the helper's noise, modulo 2^64.
-
-    Attributes:
-        round: k.
-        values: one number per sum, int64.
-        receipt: to be shown with the next question.
-    """
+    """The sum of the masks of those who took part, with the helper's noise, modulo 2^64."""
 
     round: Number
-    values: bytes
-    receipt: Receipt
+    values: bytes  # one int64 per sum
+    receipt: Receipt  # to be shown with the next question
 
 
 class Refusal(Message, tag="refused", frozen=True, kw_only=True):

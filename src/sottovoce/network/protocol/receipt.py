@@ -33,12 +33,7 @@ class Receipts(Protocol):
 
 @final
 class Notary:
-    """Signs and checks receipts of one run.
-
-    Args:
-        key: secret bytes that are not in the store.
-        config: SHA-256 of the run's configuration.
-    """
+    """Signs and checks receipts of one run, by a key that is not in the store."""
 
     def __init__(self, key: bytes, config: bytes) -> None:
         self._marker = hmac.new(key, config, "sha256")

@@ -80,12 +80,9 @@ class PassedReceipts:
 
 @final
 class RelayMachine(ClientMachine):
-    """What a relay does with what is said above and below.
+    """What a relay does with what is said above and below; all its agents are waited for.
 
-    Args:
-        agents: the agents below, from 1, increasing; all of them are waited for.
-        check: looks at a welcome and returns what is wrong with the run, if anything.
-        describe: turns a welcome into what the collecting side needs to know.
+    ``describe`` turns a welcome into what the collecting side needs to know.
     """
 
     def __init__(
