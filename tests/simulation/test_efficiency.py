@@ -125,9 +125,8 @@ CASES = {
     "hs11": Case(make=lambda: gallery.get("hs11")),
     "hs66": Case(make=lambda: gallery.get("hs66")),
     "several": Case(make=several),
-    "mixed": Case(make=mixed),
     "hundred": Case(make=hundred, rounds=(250, 2000), runs=48),
-    # Every problem is compiled once per machine, vectors for long: these wait for `make test-slow`.
+    "mixed": Case(make=mixed, slow=True),
     "hs22": Case(make=lambda: gallery.get("hs22"), slow=True),
     "hs43": Case(make=lambda: gallery.get("hs43"), slow=True),
     "chargers": Case(
@@ -195,13 +194,7 @@ def every() -> Iterator[Any]:
             yield pytest.param(name, rounds, id=f"{name}-{rounds}", marks=marks)
 
 
-@pytest.mark.parametrize(
-    ("name", "rounds"),
-    [
-        pytest.param(*case, marks=pytest.mark.slow) if case[0] == "mixed" else case
-        for case in every()
-    ],
-)
+@pytest.mark.parametrize(("name", "rounds"), every())
 def test_errors_stay_as_near_to_the_limit_as_they_were(name: str, rounds: int) -> None:
     now = measured(name, rounds)
     assert now["x"] <= bound(name, rounds, "x")

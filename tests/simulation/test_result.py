@@ -79,6 +79,9 @@ def test_a_saved_result_loads_with_every_field_the_same(known: bool, tmp_path: P
         else:
             assert one == other
             assert type(one) is type(other)
+    assert str(after.summary()) == str(before.summary())
+    with pytest.raises(ValueError, match="read-only"):
+        after.x[0, 0] = 1.0
 
 
 def test_errors_are_distances_to_the_saddle_point_or_unknown() -> None:
@@ -86,11 +89,6 @@ def test_errors_are_distances_to_the_saddle_point_or_unknown() -> None:
     assert known.error_x is not None
     np.testing.assert_allclose(known.error_x, np.sqrt((known.x**2).sum(axis=1)))
     assert made_result(known=False).error_price is None
-
-
-def test_arrays_are_read_only() -> None:
-    with pytest.raises(ValueError, match="read-only"):
-        made_result().x[0, 0] = 1.0
 
 
 def test_a_file_with_a_flipped_byte_is_refused_or_unchanged(tmp_path: Path) -> None:
@@ -163,12 +161,6 @@ def test_what_is_not_known_is_not_invented() -> None:
     text = str(made_result(known=False).summary())
     assert "optimum" not in text
     assert "No confidence intervals: the saddle point is not known." in text
-
-
-def test_a_loaded_result_has_the_same_summary(tmp_path: Path) -> None:
-    before = made_result()
-    before.save(tmp_path / "r.npz")
-    assert str(Result.load(tmp_path / "r.npz").summary()) == str(before.summary())
 
 
 def test_html_is_escaped_and_short() -> None:

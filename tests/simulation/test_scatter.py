@@ -140,19 +140,21 @@ def fail(shared: Any, task: int) -> int:
     return task
 
 
-def test_workers_that_die_for_good_are_one_clear_error() -> None:
-    with ProcessPoolExecutor(1) as executor, pytest.raises(SottovoceError, match="start it anew"):
-        scatter(executor, die, None, [1], tell=silent, doing="dying")
-
-
-def test_what_a_task_raises_is_raised_here() -> None:
-    with ThreadPoolExecutor(1) as executor, pytest.raises(ValueError, match="task 1"):
-        scatter(executor, fail, None, [0, 1, 2, 3], tell=silent, doing="failing")
-
-
-def test_what_cannot_travel_is_refused() -> None:
-    with ThreadPoolExecutor(1) as executor, pytest.raises(InputError, match="picklable"):
-        scatter(executor, fail, lambda: None, [0], tell=silent, doing="waiting")
+@pytest.mark.parametrize(
+    ("make", "work", "shared", "error", "words"),
+    [
+        pytest.param(
+            ProcessPoolExecutor, die, None, SottovoceError, "start it anew", id="workers die"
+        ),
+        pytest.param(ThreadPoolExecutor, fail, None, ValueError, "task 1", id="a task fails"),
+        pytest.param(ThreadPoolExecutor, fail, lambda: None, InputError, "picklable", id="lambda"),
+    ],
+)
+def test_what_goes_wrong_elsewhere_is_one_clear_error_here(
+    make: Callable[..., Executor], work: Any, shared: Any, error: type[Exception], words: str
+) -> None:
+    with make(1) as executor, pytest.raises(error, match=words):
+        scatter(executor, work, shared, [0, 1, 2, 3], tell=silent, doing="failing")
 
 
 @pytest.mark.parametrize("name", ["paper", "coupled", "chargers"])

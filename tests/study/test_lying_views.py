@@ -250,22 +250,20 @@ def test_several_sessions_of_one_gateway_find_no_more_than_claimed(
     assert abs(mu - rest * one_sum.claimed) < FAR * error
 
 
-def test_several_sessions_are_found_where_masks_do_not_depend_on_agents(
-    one_sum: Gateway, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    unbound(monkeypatch)
-    mu, error = measured(one_sum, several_sessions(2), sessions=2, runs=300)
-    assert mu - FAR * error > one_sum.claimed
-
-
 def test_overlapping_stretches_find_no_more_than_claimed(many_sums: Gateway) -> None:
     mu, error = measured(many_sums, overlapping, sessions=2, runs=800)
     assert abs(mu - many_sums.claimed) < FAR * error
 
 
-def test_overlapping_stretches_are_found_where_masks_do_not_depend_on_agents(
-    many_sums: Gateway, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.parametrize(
+    ("whose", "asks", "runs"),
+    [("one_sum", several_sessions(2), 300), ("many_sums", overlapping, 800)],
+)
+def test_lies_are_found_where_masks_do_not_depend_on_agents(
+    whose: str, asks: Asks, runs: int,
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    gateway = request.getfixturevalue(whose)
     unbound(monkeypatch)
-    mu, error = measured(many_sums, overlapping, sessions=2, runs=800)
-    assert mu - FAR * error > many_sums.claimed
+    mu, error = measured(gateway, asks, sessions=2, runs=runs)
+    assert mu - FAR * error > gateway.claimed

@@ -120,18 +120,20 @@ class PrivacyOptions:
         """Certify a problem, or what is public of it, and return the plan of this promise."""
         from sottovoce.certificate.certificate import certify
         from sottovoce.privacy.trust import SplitCloud
-        from sottovoce.study.promise import Promise
+        from sottovoce.study.promise import promised_plan
 
         certificate = certify(problem.cloud if public else problem, progress=progress)
-        return Promise(**self.values()).plan(
+        settings: dict[str, Any] = dict(self.margins(problem, method))
+        settings |= {"trust": SplitCloud()} if split else {}
+        settings |= {"allow_undernoised": True} if allow_undernoised else {}
+        return promised_plan(
             problem,
             certificate if self.applied else certificate.for_study(),
+            **self.values(),
             rounds=rounds,
             method=method,
             progress=progress,
-            **self.margins(problem, method),
-            **({"trust": SplitCloud()} if split else {}),
-            **({"allow_undernoised": True} if allow_undernoised else {}),
+            **settings,
         )
 
     def margins(self, problem: Problem, method: str) -> dict[str, float]:

@@ -210,7 +210,7 @@ def start_prices(problem: Problem, mu0: ArrayLike | None, *, gradient: bool) -> 
             "mu0 must be left out unless the algorithm is sv.paper.Tikhonov(): prices start at 0"
         )
     if not gradient:
-        return np.zeros(problem.cloud.sums.count)
+        return np.zeros_like(problem.cloud.sums.lower)
     mu = np.zeros(problem.rows) if mu0 is None else array("mu0", mu0, "plain numbers")
     if mu.shape != (problem.rows,):
         raise InputError(

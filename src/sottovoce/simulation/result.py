@@ -203,9 +203,8 @@ class Result:
     @property
     def error_price(self) -> Array | None:
         """``|lambda - lambda_hat|`` of every run at its end, if the saddle point is known."""
-        if self.saddle_price is None:
-            return None
-        return np.asarray(np.linalg.norm(self.price - self.saddle_price, axis=1))
+        hat = self.saddle_price
+        return None if hat is None else np.linalg.norm(self.price - hat, axis=1)
 
     def assessment(self) -> Assessment:
         """What it means for its problem: objective, constraints, accuracy, promise."""
@@ -254,7 +253,9 @@ class Result:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write everything to ``path`` (.npz), all or nothing."""
-        facts, arrays = _flat(replace(self, origin=None, assessed=self.assessment()))
+        values = dict(_flat(replace(self, origin=None, assessed=self.assessment())))
+        arrays = {name: part for name, part in values.items() if isinstance(part, np.ndarray)}
+        facts = {name: part for name, part in values.items() if name not in arrays}
         write_npz(path, {"kind": "result", "facts": facts}, arrays)
 
     @classmethod
@@ -304,7 +305,7 @@ def assess(origin: SimulationRequest, x: Array, rounds: int) -> Assessment:
     from sottovoce.problem.numeric import Numeric
 
     problem, plan, sums = origin.problem, origin.plan, origin.problem.cloud.sums
-    at = Numeric(problem)
+    numeric = Numeric(problem)
     best, deviation = _accuracy(problem, plan, rounds)
     worst = None if plan is None else plan.guarantee()
     return Assessment(
@@ -312,8 +313,8 @@ def assess(origin: SimulationRequest, x: Array, rounds: int) -> Assessment:
         row_labels=tuple(problem.cloud.row_labels()),
         equality=equalities(problem.constraints),
         scale=row_scales(problem.cloud),
-        rows=read_only([at.constraints(one) for one in x]),
-        objective=read_only([at.objective(one) for one in x]),
+        rows=read_only([numeric.constraints(one) for one in x]),
+        objective=read_only([numeric.objective(one) for one in x]),
         best=best,
         price_labels=tuple(problem.cloud.row_labels() if origin.gradient else sums.labels()),
         output_labels=() if plan is None else tuple(o.name for o in plan.outputs),
@@ -384,20 +385,14 @@ def read_npz(path: str | os.PathLike[str], *, kind: str) -> tuple[dict[str, Any]
         raise InputError(f"{path} is not a {kind} file: {error}") from error
 
 
-def _flat(value: Any, prefix: str = "") -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-    """The fields of a dataclass and of those inside it by their names: facts for JSON, arrays."""
-    facts: dict[str, Any] = {}
-    arrays: dict[str, NDArray[Any]] = {}
+def _flat(value: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """The fields of a dataclass and of those inside it, by their names."""
     for f in fields(value):
         part = getattr(value, f.name)
-        if isinstance(part, np.ndarray):
-            arrays[prefix + f.name] = part
-        elif isinstance(part, Trace | Transcript | Assessment):
-            inner = _flat(part, f"{prefix}{f.name}.")
-            facts, arrays = facts | inner[0], arrays | inner[1]
+        if isinstance(part, Trace | Transcript | Assessment):
+            yield from _flat(part, f"{prefix}{f.name}.")
         else:
-            facts[prefix + f.name] = part
-    return facts, arrays
+            yield prefix + f.name, part
 
 
 def _part(kind: type[_Kind], values: Mapping[str, Any], prefix: str = "") -> _Kind:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
-from typing import TypeAlias, final
+from typing import Literal, TypeAlias, final
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -51,6 +51,7 @@ class Layout:
     """What all simulations of a problem with one plan, or with none, share.
 
     Attributes:
+        size: how many states there are.
         domain: the groups with the bounds that their agents keep to.
         sigma: the standard deviation of the noise of every sum, or row of g; 0 for none.
         entries: that of the released gradient entries by (row, column).
@@ -66,6 +67,7 @@ class Layout:
         words: what noise there is, in words.
     """
 
+    size: int
     domain: tuple[Group, ...]
     sigma: Array
     entries: Mapping[tuple[int, int], float]
@@ -78,11 +80,11 @@ class Layout:
     named: NDArray[np.int64]
     words: str
 
-    def together(self, parts: Sequence[Array]) -> Array:
-        """Return all states in the problem's order, from those of every fleet."""
-        x = np.empty(sum(part.size for part in parts))
-        for kernel, part in zip(self.kernels, parts, strict=True):
-            x[kernel.fleet.columns] = part.ravel()
+    def together(self, fleets: Sequence[FleetStates], part: Literal["answer", "states"]) -> Array:
+        """Return the answer or the last states of all agents, in the problem's order."""
+        x = np.empty(self.size)
+        for kernel, fleet in zip(self.kernels, fleets, strict=True):
+            x[kernel.fleet.columns] = getattr(fleet, part).ravel()
         return x
 
 
@@ -128,6 +130,7 @@ def _layout(problem: Problem, plan: NoisePlan | None, *, gradient: bool) -> Layo
     named = [i for i, g in enumerate(groups) if g.count == 1]
     stated = () if gradient else _unseen(problem)
     return Layout(
+        size=ends[-1],
         domain=domain,
         sigma=sigma,
         entries=entries,
@@ -241,14 +244,15 @@ class Runs:
             for run in range(s.runs)
         ]
         self.trace = np.full((s.runs, s.marks.size, len(QUANTITIES)), np.nan)
-        self.transcript = np.zeros((s.runs, s.rounds if s.transcript else 0, s.released))
+        released = (s.rounds if s.transcript else 0, layout.sigma.size)
+        self.transcript = np.zeros((s.runs, *released))
 
     def _start(self, kernel: FleetKernel) -> FleetStates:
         """A fleet at the points of its agents' own sets nearest to the start."""
-        start, saddle = self._request.start, self._request.saddle
+        start, saddle, shape = self._request.start, self._request.saddle, kernel.lower.shape
         x0 = np.concatenate([start[group].ravel() for group in kernel.fleet.places])
-        hat = None if saddle is None else kernel.fleet.of(saddle[0])
-        return FleetStates(kernel, x0.reshape(kernel.count, kernel.d), solution=hat)
+        hat = None if saddle is None else saddle[0][kernel.fleet.columns].reshape(shape)
+        return FleetStates(kernel, x0.reshape(shape), solution=hat)
 
     def _run(self, run: int, fleets: Sequence[FleetStates], team: int) -> Run | PythonRun:
         s, layout, algorithm = self._request, self._layout, self._request.algorithm
@@ -314,7 +318,7 @@ class Runs:
     def _seen(self, run: int) -> tuple[float, float]:
         """The worst stated constraint at the answer, and the sum of objectives that are code."""
         layout = self._layout
-        x = layout.together([f.answer for f in self._runs[run].fleets])
+        x = layout.together(self._runs[run].fleets, "answer")
         stated = [] if layout.stated is None else layout.stated(*x[layout.named])
         own = [np.nan if f.value is None else float(f.value(x[span])) for span, f in layout.code]
         return max(0.0, *map(float, stated), 0.0), float(sum(own))
@@ -345,8 +349,9 @@ class Runs:
                 "last_error_x": np.sqrt(last_error),
                 "last_error_price": np.linalg.norm(last - hat, axis=1),
             }
-        records = slice(first, first + rounds.marks.size)
-        self.trace[run, records] = np.stack([values[name] for name in QUANTITIES], axis=1)
+        records = self.trace[run, first : first + rounds.marks.size]
+        for name, value in values.items():
+            records[:, QUANTITIES.index(name)] = value
 
     def _nearest(self, run: int, points: Array) -> Array:
         """The points of C nearest to others, row by row."""
@@ -370,8 +375,8 @@ class Runs:
         runs, together = self._runs, self._layout.together
         states = [_state_of(run) for run in runs]
         ends: dict[str, NDArray[np.generic]] = {
-            "x": np.array([together([f.answer for f in run.fleets]) for run in runs]),
-            "last_x": np.array([together([f.states for f in run.fleets]) for run in runs]),
+            "x": np.array([together(run.fleets, "answer") for run in runs]),
+            "last_x": np.array([together(run.fleets, "states") for run in runs]),
             "price": np.array([state["answer"] for state in states]),
             "last_price": np.array([state["price"] for state in states]),
             "failed": np.array([run.failed for run in runs], dtype=np.int64),

@@ -22,19 +22,19 @@ _LOOK_SECONDS = 0.2
 _PARTS = 16
 
 
-def executor_of(given: Any) -> Executor:
-    """Return what was given as ``executor=``: one of ``concurrent.futures``, or a Dask client's.
+def executor_of(executor: Any) -> Executor:
+    """Return what ``executor=`` names: one of ``concurrent.futures``, or a Dask client's.
 
     Raises:
         InputError: if it is something else.
     """
-    if hasattr(given, "get_executor"):  # a Dask client; not imported, since few have it
-        given = given.get_executor(pure=False)
-    if isinstance(given, Executor):
-        return given
+    if hasattr(executor, "get_executor"):  # a Dask client; not imported, since few have it
+        executor = executor.get_executor(pure=False)
+    if isinstance(executor, Executor):
+        return executor
     raise InputError(
         "executor must be a concurrent.futures.Executor or a Dask client, got "
-        f"{type(given).__name__}"
+        f"{type(executor).__name__}"
     )
 
 

@@ -143,7 +143,11 @@ def _execute(
     """Run all rounds here."""
     tell("laying out agents")
     layout = layout_of(request)
-    engine = _engine(request, layout, threads)
+    engine: RunDriver
+    if isinstance(request.algorithm, GradientSteps) and not layout.kernels:
+        engine = release_of(request.algorithm.release).engine(request, layout)
+    else:
+        engine = Runs(request, layout, threads)
     keeper = None
     if checkpoint is not None:
         keeper = Checkpoint(checkpoint, _identity(request, layout), engine.arrays())
@@ -186,13 +190,6 @@ def _part(request: SimulationRequest, task: tuple[range, int]) -> Result:
     numbers, threads = task
     some = replace(request, first=numbers.start, runs=len(numbers))
     return _execute(some, threads, silent)
-
-
-def _engine(request: SimulationRequest, layout: Layout, threads: int) -> RunDriver:
-    if isinstance(request.algorithm, GradientSteps) and not layout.kernels:
-        engine: RunDriver = release_of(request.algorithm.release).engine(request, layout)
-        return engine
-    return Runs(request, layout, threads)
 
 
 def _joined(results: Sequence[Result], *, interrupted: bool, seconds: float) -> Result:

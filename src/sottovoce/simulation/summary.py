@@ -37,22 +37,13 @@ class Summary:
     """Tables about a result, which print as text and show as HTML in a notebook.
 
     Attributes:
-        objective: the objective, and how far it is from the best.
-        constraints: per constraint, the worst first: ``g_j``, its violation in its units and in
-            percent of its scale, and how many runs violate it.
-        answer: the first states, with 95% confidence intervals where the noise tells them.
-        hidden: what noise there was, and what is promised.
+        tables: the objective and how far it is from the best; per constraint, the worst first,
+            ``g_j``, its violation in its units and in percent of its scale, and how many runs
+            violate it; the first states, with 95% confidence intervals where the noise tells them;
+            what noise there was, and what is promised.
     """
 
-    objective: PlainTable
-    constraints: PlainTable
-    answer: PlainTable
-    hidden: PlainTable
-
-    @property
-    def tables(self) -> tuple[PlainTable, ...]:
-        """All of them, in order."""
-        return (self.objective, self.constraints, self.answer, self.hidden)
+    tables: tuple[PlainTable, ...]
 
     def __str__(self) -> str:
         return "\n\n".join(str(table) for table in self.tables)
@@ -63,37 +54,40 @@ class Summary:
 
 def summary(result: Result) -> Summary:
     """Return the tables of a result; failed runs count in none of them."""
-    found, good = result.assessment(), result.failed == 0
-    return Summary(
-        objective=_objective(result, found, good),
-        constraints=_constraints(found, good),
-        answer=_answer(result, found, good),
-        hidden=_hidden(result, found),
+    assessed, good = result.assessment(), result.failed == 0
+    tables = (
+        _objective(result, assessed, good),
+        _constraints(assessed, good),
+        _answer(result, assessed, good),
+        _hidden(result, assessed),
     )
+    return Summary(tables=tables)
 
 
-def _objective(result: Result, found: Assessment, good: NDArray[np.bool_]) -> PlainTable:
+def _objective(result: Result, assessed: Assessment, good: NDArray[np.bool_]) -> PlainTable:
     runs = f"{result.runs:,} runs" if result.runs > 1 else "1 run"
     failed = result.runs - int(good.sum())
     title = f"{result.rounds:,} rounds, {runs}" + (f", {failed:,} failed" if failed else "")
     if result.confirmed is not None:
         title += f", {int(result.confirmed.sum()):,} confirmed to keep the constraints"
     title += ", interrupted" if result.interrupted else ""
-    values = found.objective[good]
+    values = assessed.objective[good]
     rows: list[tuple[str, ...]] = [("objective", *_quantiles(values))]
-    if np.isfinite(found.best):
-        off = values - found.best
+    if np.isfinite(assessed.best):
+        off = values - assessed.best
         middle = ("",) if values.size > 1 else ()
-        rows.append(("at the optimum", *middle, f"{found.best:.6g}"))
+        rows.append(("at the optimum", *middle, f"{assessed.best:.6g}"))
         rows.append(("above the optimum", *_quantiles(off)))
-        if found.best != 0.0:
-            rows.append(("in percent", *(f"{q}%" for q in _quantiles(100 * off / abs(found.best)))))
+        if assessed.best != 0.0:
+            rows.append(
+                ("in percent", *(f"{q}%" for q in _quantiles(100 * off / abs(assessed.best))))
+            )
     return PlainTable(title=title, columns=_columns(good), rows=tuple(rows))
 
 
-def _constraints(found: Assessment, good: NDArray[np.bool_]) -> PlainTable:
-    off = violation(found.rows[good], found.equality)
-    worst = off.max(axis=0, initial=0.0) / found.scale
+def _constraints(assessed: Assessment, good: NDArray[np.bool_]) -> PlainTable:
+    off = violation(assessed.rows[good], assessed.equality)
+    worst = off.max(axis=0, initial=0.0) / assessed.scale
     order = np.argsort(-worst, kind="stable")[:_SHOWN]
     rows = []
     for j in order.tolist():
@@ -101,14 +95,14 @@ def _constraints(found: Assessment, good: NDArray[np.bool_]) -> PlainTable:
         share = float(np.mean(off[:, j] > 0.0)) if good.any() else np.nan
         rows.append(
             (
-                found.row_labels[j] + (" (=)" if found.equality[j] else ""),
-                f"{np.median(found.rows[good, j]):.6g}" if good.any() else "-",
+                assessed.row_labels[j] + (" (=)" if assessed.equality[j] else ""),
+                f"{np.median(assessed.rows[good, j]):.6g}" if good.any() else "-",
                 up(largest, 3),
                 f"{up(100 * worst[j], 3)}%",
                 f"{up(100 * share, 3)}%",
             )
         )
-    more = len(found.row_labels) - len(rows)
+    more = len(assessed.row_labels) - len(rows)
     return PlainTable(
         title="constraints, the worst first; g must be at most 0, or 0 (=)",
         columns=("", "median g", "largest violation", "of its scale", "runs that violate it"),
@@ -117,19 +111,21 @@ def _constraints(found: Assessment, good: NDArray[np.bool_]) -> PlainTable:
     )
 
 
-def _answer(result: Result, found: Assessment, good: NDArray[np.bool_]) -> PlainTable:
-    known = found.deviation.size > 0
+def _answer(result: Result, assessed: Assessment, good: NDArray[np.bool_]) -> PlainTable:
+    known = assessed.deviation.size > 0
     rows = []
-    for c, name in zip(range(min(_SHOWN, result.x.shape[1])), found.state_labels(), strict=False):
+    for c, name in zip(
+        range(min(_SHOWN, result.x.shape[1])), assessed.state_labels(), strict=False
+    ):
         half = "-"
-        if known and np.isfinite(found.deviation[c]):
-            half = f"± {up(_NORMAL_95 * float(found.deviation[c]), 3)}"
+        if known and np.isfinite(assessed.deviation[c]):
+            half = f"± {up(_NORMAL_95 * float(assessed.deviation[c]), 3)}"
         rows.append((name, *_quantiles(result.x[good, c]), half))
     notes = []
     if result.x.shape[1] > len(rows):
         notes.append(f"... and {result.x.shape[1] - len(rows):,} more")
     if not known:
-        why = "there is no noise" if not found.sigma.size else "the saddle point is not known"
+        why = "there is no noise" if not assessed.sigma.size else "the saddle point is not known"
         notes.append(f"No confidence intervals: {why}.")
     return PlainTable(
         title="answer",
@@ -139,9 +135,9 @@ def _answer(result: Result, found: Assessment, good: NDArray[np.bool_]) -> Plain
     )
 
 
-def _hidden(result: Result, found: Assessment) -> PlainTable:
+def _hidden(result: Result, assessed: Assessment) -> PlainTable:
     rows = [("noise", result.noise)]
-    words = found.promise.splitlines()
+    words = assessed.promise.splitlines()
     if words:
         rows.append(("on the network", "the same plan with secure noise promises the worst off"))
         rows += [("", word) for word in words]
@@ -178,7 +174,7 @@ def frame(result: Result, what: str) -> DataFrame:
 
 
 def _answer_columns(result: Result) -> dict[str, Any]:
-    found, states = result.assessment(), result.x.shape[1]
+    assessed, states = result.assessment(), result.x.shape[1]
     if states > _MOST_STATES:
         raise InputError(
             f"to_frame must have at most {_MOST_STATES:,} states, got {states:,}: use Result.x"
@@ -186,11 +182,11 @@ def _answer_columns(result: Result) -> dict[str, Any]:
     columns: dict[str, Any] = {
         "run": np.arange(1, result.runs + 1),
         "failed": result.failed > 0,
-        "objective": found.objective,
+        "objective": assessed.objective,
     }
-    columns |= dict(zip(found.state_labels(), result.x.T, strict=True))
-    columns |= {f"g: {n}": g for n, g in zip(found.row_labels, found.rows.T, strict=True)}
-    prices = zip(found.price_labels, result.price.T, strict=True)
+    columns |= dict(zip(assessed.state_labels(), result.x.T, strict=True))
+    columns |= {f"g: {n}": g for n, g in zip(assessed.row_labels, assessed.rows.T, strict=True)}
+    prices = zip(assessed.price_labels, result.price.T, strict=True)
     return columns | {f"price: {name}": price for name, price in prices}
 
 

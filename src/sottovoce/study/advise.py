@@ -30,7 +30,6 @@ from sottovoce.study.prediction import (
     Response,
     measured_prediction,
     predict,
-    predict_publicly,
     response,
     rounds_for,
 )
@@ -69,10 +68,7 @@ class AdviceRow:
     """One promise, and what it costs.
 
     Attributes:
-        hide: what is hidden.
-        radius: how much; None if everything is.
-        epsilon: the privacy loss.
-        delta: the failure probability.
+        radius: how much is hidden; None if everything is.
         rounds: the number of rounds that suits it.
         sigma: the standard deviations of the released sums, least and largest.
         predicted: what to expect.
@@ -443,12 +439,6 @@ class _Study:
             progress=False,
         )
 
-    def predict(self, plan: NoisePlan) -> Prediction:
-        """Return what to expect of a plan."""
-        if self.known is None:
-            return predict_publicly(plan, plan.rounds)
-        return predict(self.known, plan, plan.rounds, feasible=self.feasible)
-
     def fleet(self, cost: float) -> int:
         """Return how many agents of this kind pay 1% for what costs these a share of ``cost``."""
         return max(1, math.ceil(self.problem.agents * cost / 0.01))
@@ -476,7 +466,7 @@ def _promise(study: _Study, task: tuple[Kind, float], rounds: int | None) -> Adv
     )
     try:
         plan = study.plan(row)
-        predicted = study.predict(plan)
+        predicted = predict(study.known, plan, plan.rounds, feasible=study.feasible)
         if rounds is None:
             # One number of rounds serves for all: only averaged noise counts, and how it scales.
             error = max(predicted.cost, predicted.x or 0.0)
@@ -484,7 +474,7 @@ def _promise(study: _Study, task: tuple[Kind, float], rounds: int | None) -> Adv
             if suits != row.rounds:
                 row = replace(row, rounds=suits)
                 plan = study.plan(row)
-                predicted = study.predict(plan)
+                predicted = predict(study.known, plan, plan.rounds, feasible=study.feasible)
     except PrivacyError as refusal:
         return replace(row, refused=str(refusal))
     noisy = plan.released_sigma[plan.sigma > 0]

@@ -14,7 +14,7 @@ from __future__ import annotations
 import os
 from concurrent.futures import Executor
 from dataclasses import asdict, dataclass
-from typing import TypeAlias, final
+from typing import NamedTuple, TypeAlias, final
 
 import numpy as np
 from scipy.special import ndtri
@@ -365,8 +365,7 @@ class Game:
         if self.view == "outside":
             return played.values
         released = np.array([r.multiples for r in played.releases])
-        grid = np.array([o.grid for o in self.stated.noisy])
-        return np.asarray(played.held.noisy_sums(self.view, released) * grid)
+        return np.asarray(played.held.noisy_sums(self.view, released) * self.stated.grid)
 
     def leaks(self) -> str:
         """What the messages of a game tell besides its releases."""
@@ -404,8 +403,7 @@ def _behaviours(
     return shared, tuple(rounds)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class _Bound:
+class _Bound(NamedTuple):
     mu: float
     epsilon: float
     false_alarms: Array

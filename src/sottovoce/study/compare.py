@@ -29,7 +29,7 @@ from sottovoce.problem.local import require_no_rows
 from sottovoce.problem.problem import Problem
 from sottovoce.progress import Progress, watched
 from sottovoce.simulation.simulate import simulate
-from sottovoce.study.promise import Promise
+from sottovoce.study.promise import promised_plan
 from sottovoce.tables import PlainTable
 
 if TYPE_CHECKING:
@@ -53,18 +53,13 @@ class CompareRow:
     """One plan, algorithm and number of rounds; errors are root mean squares over the runs.
 
     Attributes:
-        plan: which noise.
-        algorithm: which algorithm.
-        rounds: T.
-        runs: how many runs there were.
-        failed: how many of them ended in numbers that are not finite, and count nowhere else.
+        failed: how many of the runs ended in numbers that are not finite, and count nowhere else.
         x: error of the answer's x, flat components apart; NaN if all runs failed.
         price: error of the answer's prices, of the multipliers for the paper's algorithm.
         flat_x: error of the answer's x in the flat components alone.
-        last_x: error of the last iterate's x, flat components apart.
-        last_price: error of the last iterate's prices.
-        limit_x: what T releases with this noise allow in x at best, flat components apart.
-        limit_price: the same for prices.
+        last_x: error of the last iterate's x, flat components apart; ``last_price`` of its prices.
+        limit_x: what T releases with this noise allow in x at best, flat components apart;
+            ``limit_price`` in prices.
     """
 
     plan: str
@@ -271,7 +266,7 @@ def compare(
     instance("problem", problem, Problem, "sv.Problem(...)")
     counts, runs, seed = _counts(rounds), whole("runs", runs, least=1), whole("seed", seed)
     able, unable = _able(problem, algorithms)
-    promise = Promise(epsilon=epsilon, delta=delta, radius=radius, hide=hide)
+    promise = {"epsilon": epsilon, "delta": delta, "radius": radius, "hide": hide}
     with watched(progress) as tell:
         plans, refused = _plans(problem, promise, counts, tell)
         saddle = reference_optimum(problem)
@@ -351,7 +346,7 @@ _Plans = dict[str, dict[int, NoisePlan]]
 
 
 def _plans(
-    problem: Problem, promise: Promise, counts: Sequence[int], tell: Progress
+    problem: Problem, promise: Mapping[str, Any], counts: Sequence[int], tell: Progress
 ) -> tuple[_Plans, list[RefusedMethod]]:
     """Every plan that exists, and why the others do not."""
     certificate, longest = certify(problem, progress=tell), counts[-1]
@@ -359,7 +354,7 @@ def _plans(
 
     def planned(method: str) -> dict[int, NoisePlan]:
         """One plan for all T, unless every round costs noise of its own."""
-        plan = partial(promise.plan, problem, aimed, method=method, progress=tell)
+        plan = partial(promised_plan, problem, aimed, **promise, method=method, progress=tell)
         last = plan(rounds=longest)
         if isinstance(last.hide, Trajectory):
             return dict.fromkeys(counts, last)

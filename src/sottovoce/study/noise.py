@@ -9,7 +9,7 @@ Residuals come from an audit's games, or from the store of a run whose cloud kep
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from typing import Any, final
 
@@ -48,12 +48,9 @@ _EQUAL = 1.0 / (np.sqrt(np.pi) * STEPS)  # chance that two draws are equal in ab
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Check:
-    """One property of the noise.
+    """One property of the noise: what was looked at, and the oddest figure, in words.
 
-    Attributes:
-        name: what was looked at.
-        observed: the oddest figure, in words.
-        chance: how probable something as odd is for noise as stated, all tests considered.
+    ``chance`` is how probable something as odd is for noise as stated, all tests considered.
     """
 
     name: str
@@ -73,9 +70,7 @@ class NoiseChecks:
 
     Attributes:
         outputs: how many numbers a round releases.
-        rounds: how many rounds were looked at.
         depth: the tail, in sigmas, that was seen: a clamp nearer than this is detected.
-        checks: one per property.
     """
 
     outputs: int
@@ -144,6 +139,9 @@ def check_noise(residuals: Array) -> NoiseChecks:
 _Test = tuple[str, str, float]
 """What was looked at, the oddest figure in words, and how probable it is."""
 
+_Oddest = tuple[Any, int, float]
+"""A count, of how many draws, and how probable it is."""
+
 
 def _mean(z: Array) -> _Test:
     scores = z.mean(axis=0) * np.sqrt(len(z))
@@ -152,28 +150,30 @@ def _mean(z: Array) -> _Test:
     return "mean", f"{worst:+.2f} standard errors", chance
 
 
+def _oddest(z: Array, each: Array, chances_of: Callable[[Array, Array], Any]) -> _Oddest:
+    """The oddest of some counts: of each output, or of all together; by its two-sided chance."""
+    counts, draws = np.append(each, each.sum()), np.append(np.full(z.shape[1], len(z)), z.size)
+    chances = 2.0 * np.minimum(*chances_of(counts, draws))
+    worst = int(np.argmin(chances))
+    return counts[worst], draws[worst], counts.size * float(chances[worst])
+
+
 def _variance(z: Array) -> _Test:
-    """The sum of n squares is chi-square; each output, and all of them together."""
-    each = np.square(z).sum(axis=0)
-    sums = np.append(each, each.sum())
-    count = np.append(np.full(z.shape[1], len(z)), z.size)
-    chances = 2.0 * np.minimum(chdtr(count, sums), chdtrc(count, sums))
-    ratios = np.sqrt(sums / count)
-    worst = int(np.argmin(chances)) if chances.min() < 1.0 else 0
-    return "standard deviation", f"{ratios[worst]:.4f} of sigma", sums.size * float(chances[worst])
+    """The sum of n squares is chi-square."""
+    total, draws, chance = _oddest(
+        z, np.square(z).sum(axis=0), lambda sums, count: (chdtr(count, sums), chdtrc(count, sums))
+    )
+    return "standard deviation", f"{np.sqrt(total / draws):.4f} of sigma", chance
 
 
 def _tail(z: Array, at: float) -> _Test:
-    """How many draws lie beyond a number of sigmas; each output, and all together."""
-    each = (np.abs(z) > at).sum(axis=0)
-    counts = np.append(each, each.sum())
-    draws = np.append(np.full(z.shape[1], len(z)), z.size)
+    """How many draws lie beyond a number of sigmas."""
     share = 2.0 * float(ndtr(-at))
-    below, above = binom.cdf(counts, draws, share), binom.sf(counts - 1, draws, share)
-    chances = 2.0 * np.minimum(below, above)
-    worst = int(np.argmin(chances))
-    text = f"{counts[worst]:,} draws, {draws[worst] * share:.3g} expected"
-    return f"beyond {at:g} sigma", text, counts.size * float(chances[worst])
+    count, draws, chance = _oddest(
+        z, (np.abs(z) > at).sum(axis=0),
+        lambda counts, n: (binom.cdf(counts, n, share), binom.sf(counts - 1, n, share)),
+    )  # fmt: skip
+    return f"beyond {at:g} sigma", f"{count:,} draws, {draws * share:.3g} expected", chance
 
 
 def _largest(z: Array) -> _Test:
@@ -255,14 +255,11 @@ def _repeats(z: Array) -> Iterator[_Test]:
     Honest draws are integers on a grid and meet now and then; two in a row that were both there
     before practically never do.
     """
-    steps = np.abs(np.rint(z.ravel() * STEPS)).astype(np.int64)
-    couples = steps[:-1].astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15) + steps[1:].astype(
-        np.uint64
-    )
-    chance = _EQUAL**2 + 2.0**-64
+    steps = np.abs(np.rint(z.ravel() * STEPS)).astype(np.uint64)
+    couples = steps[:-1] * np.uint64(0x9E3779B97F4A7C15) + steps[1:]  # hashes
     for name, values, equal in (
         ("repeated draws", steps, _EQUAL),
-        ("repeated pairs", couples, chance),
+        ("repeated pairs", couples, _EQUAL**2 + 2.0**-64),
     ):
         count = _equal_pairs(values)
         expected = values.size * (values.size - 1) / 2.0 * equal
@@ -283,10 +280,7 @@ def _equal_pairs(values: Any) -> int:
 class StoreAudit:
     """The noise of the rounds that a store holds.
 
-    Attributes:
-        committed: rounds in the store.
-        rounds: rounds that the run is to have.
-        noise: what their noise looks like.
+    ``committed`` of its ``rounds`` are in the store.
     """
 
     committed: int

@@ -123,8 +123,6 @@ class Response:
     """How the answer moves with noise in the sums, to first order, at the saddle point.
 
     Attributes:
-        problem: the whole problem.
-        saddle: its saddle point.
         x_sq: per sum the mean over components of ``(dx_c / dw_o / width_c)^2``, shape (p,).
         rows: ``dg_j / dw_o``, shape (m, p).
         objective: ``df / dw_o``, shape (p,).
@@ -173,8 +171,8 @@ def response(problem: Problem, saddle: ReferenceOptimum) -> Response:
     )
 
 
-def predict(known: Response, plan: NoisePlan, rounds: int, *, feasible: float) -> Prediction:
-    """Return what to expect of an answer after so many rounds.
+def predict(known: Response | None, plan: NoisePlan, rounds: int, *, feasible: float) -> Prediction:
+    """Return what to expect of an answer after so many rounds; from public figures if not known.
 
     At the statistical limit (``privacy.limit``) the answer is ``x-hat + M w`` with w the averaged
     noise, ``w_o ~ N(0, sigma_o^2 |w|^2)``, and constraints follow to first order. It is about the
@@ -183,6 +181,8 @@ def predict(known: Response, plan: NoisePlan, rounds: int, *, feasible: float) -
     ``(1 - Phi(-z))^m = p`` over m rows with noise, and of the lag (``privacy.margins``) cost mu_j
     each; a plan with ``feasible`` says what they cost exactly. The plan is one of the joint method.
     """
+    if known is None:
+        return predict_publicly(plan, rounds)
     sigma = plan.released_sigma * weights_norm(rounds)
     cloud = known.problem.cloud
     scale, equality = row_scales(cloud), equalities(cloud.constraints)
@@ -220,9 +220,8 @@ def predict_publicly(plan: NoisePlan, rounds: int) -> Prediction:
 def expect(problem: Problem, plan: NoisePlan, rounds: int) -> Prediction:
     """Return what to expect; of problems too large for a saddle point what is public tells."""
     saddle = known_saddle(problem, most=SADDLE_LIMIT) if plan.release is None else None
-    if saddle is None:
-        return predict_publicly(plan, rounds)
-    return predict(response(problem, saddle), plan, rounds, feasible=FEASIBLE)
+    known = None if saddle is None else response(problem, saddle)
+    return predict(known, plan, rounds, feasible=FEASIBLE)
 
 
 def measured_prediction(known: Response, x: Array, rounds: int) -> Prediction:

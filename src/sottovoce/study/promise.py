@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from inspect import signature
-from typing import Any, final
+from typing import Any
 
 from sottovoce.certificate.certificate import Certificate
 from sottovoce.errors import InputError
@@ -32,63 +31,52 @@ def promised(problem: Problem, name: str, value: PerAgent | None = None) -> PerA
     return numbers[0] if len(numbers) == 1 else numbers
 
 
-@final
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Promise:
-    """``(epsilon, delta)`` for what is hidden; None where the problem's ``[privacy]`` decides.
+def promised_plan(
+    problem: Problem,
+    certificate: Certificate,
+    *,
+    epsilon: PerAgent | None = None,
+    delta: PerAgent | None = None,
+    radius: PerAgent | None = None,
+    hide: str | None = None,
+    rounds: int | None = None,
+    method: str = "joint",
+    **settings: Any,
+) -> NoisePlan:
+    """Return the plan of a promise; the problem's ``[privacy]`` decides where one is left out.
 
-    Attributes:
+    Args:
+        problem: what it is for.
+        certificate: its certificate.
         epsilon: the privacy loss, one number or one per agent.
         delta: the failure probability, likewise.
         radius: b, how much is hidden of a trajectory or an offset, likewise.
         hide: "trajectory", "offset" or "everything".
+        rounds: the rounds that it covers.
+        method: "joint" for ``sv.plan``, or the name of another release, as "paper".
+        settings: those of its plan.
     """
-
-    epsilon: PerAgent | None = None
-    delta: PerAgent | None = None
-    radius: PerAgent | None = None
-    hide: str | None = None
-
-    def plan(
-        self,
-        problem: Problem,
-        certificate: Certificate,
-        *,
-        rounds: int | None = None,
-        method: str = "joint",
-        **settings: Any,
-    ) -> NoisePlan:
-        """Return the plan of this promise.
-
-        Args:
-            problem: what it is for.
-            certificate: its certificate.
-            rounds: the rounds that it covers; the problem's table decides by default.
-            method: "joint" for ``sv.plan``, or the name of another release, as "paper".
-            settings: those of its plan.
-        """
-        chosen = _planner(method)
-        for name in sorted(settings.keys() - signature(chosen).parameters.keys()):
-            known = [m for m in ("joint", *REGISTERED) if name in signature(_planner(m)).parameters]
+    chosen = _planner(method)
+    for name in sorted(settings.keys() - signature(chosen).parameters.keys()):
+        known = [m for m in ("joint", *REGISTERED) if name in signature(_planner(m)).parameters]
+        raise InputError(
+            f"{name} needs method={' or '.join(map(repr, known))}, got method={method!r}: "
+            "leave it out"
+        )
+    kind = hide or str(problem.privacy.get("hide", "trajectory"))
+    epsilon = promised(problem, "epsilon", epsilon)
+    delta = promised(problem, "delta", delta)
+    for name, value in (("epsilon", epsilon), ("delta", delta)):
+        if value is None:
             raise InputError(
-                f"{name} needs method={' or '.join(map(repr, known))}, got method={method!r}: "
-                "leave it out"
+                f"{name} must be given, got none: pass {name} (--{name}), or write it under "
+                "[privacy] in problem.toml"
             )
-        kind = self.hide or str(problem.privacy.get("hide", "trajectory"))
-        epsilon = promised(problem, "epsilon", self.epsilon)
-        delta = promised(problem, "delta", self.delta)
-        for name, value in (("epsilon", epsilon), ("delta", delta)):
-            if value is None:
-                raise InputError(
-                    f"{name} must be given, got none: pass {name} (--{name}), or write it under "
-                    "[privacy] in problem.toml"
-                )
-        radius = promised(problem, "radius", self.radius)
-        if kind == Everything.kind and self.radius is None:
-            radius = None  # the file's is for what the file hides
-        covered = rounds if rounds is not None else problem.privacy.get("rounds")
-        hide = adjacency_of(kind, radius=radius, rounds=covered)
-        return chosen(certificate, epsilon=epsilon, delta=delta, hide=hide, **settings)
+    if kind != Everything.kind or radius is not None:  # the file's is for what the file hides
+        radius = promised(problem, "radius", radius)
+    covered = rounds if rounds is not None else problem.privacy.get("rounds")
+    hidden = adjacency_of(kind, radius=radius, rounds=covered)
+    return chosen(certificate, epsilon=epsilon, delta=delta, hide=hidden, **settings)
 
 
 def _planner(method: str) -> Callable[..., NoisePlan]:

@@ -17,7 +17,6 @@ the supremum, never an estimate.
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
@@ -34,7 +33,7 @@ from sottovoce.privacy.sampler import Integers
 from sottovoce.problem.agents import Array, Group, lower_bounds, read_only, upper_bounds
 from sottovoce.problem.linear_rows import Weights
 from sottovoce.problem.problem import CloudView
-from sottovoce.problem.sums import Sums, contributions
+from sottovoce.problem.sums import contributions
 
 _TOGETHER = 2**18  # states evaluated at once: columns that fit the cache
 _STARTS = 512
@@ -48,31 +47,31 @@ _GAIN = 1.0 + 1e-9
 _Function: TypeAlias = Callable[..., list[Array]]
 
 
-class ReleasedOutputs(ABC):
+@final
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class ReleasedOutputs:
     """``x -> F(x)`` of all outputs that get noise, in the order of a release.
-
-    Args:
-        plan: the noise.
 
     Attributes:
         sigma: the stated standard deviation of every output.
+        grid: the public grid of every output.
         lower: lower bounds of the states that x holds.
         upper: their upper bounds.
+        function: F at points of shape (count, states), as an array (count, outputs).
     """
 
-    def __init__(self, plan: NoisePlan) -> None:
-        self.noisy = tuple(o for o in plan.outputs if o.sigma > 0)
-        self.sigma: Array = np.array([o.sigma for o in self.noisy])
-        self.lower, self.upper = lower_bounds(plan.domain), upper_bounds(plan.domain)
+    sigma: Array
+    grid: Array
+    lower: Array
+    upper: Array
+    function: Callable[[Array], Array]
 
     def __call__(self, points: Array) -> Array:
         """Return F at points of shape (count, states), as an array (count, outputs)."""
-        out = np.empty((len(points), self.sigma.size))
         size = max(1, _TOGETHER // max(1, self.lower.size))
         with np.errstate(all="ignore"):
-            for at in range(0, len(points), size):
-                out[at : at + size] = self._piece(points[at : at + size])
-        return out
+            pieces = [self.function(points[at : at + size]) for at in range(0, len(points), size)]
+        return np.concatenate(pieces)
 
     def standardised(self, points: Array, released: Array) -> Array:
         """Return the noise of releases at points, in units of sigma."""
@@ -82,14 +81,18 @@ class ReleasedOutputs(ABC):
         """Return ``||diag(1/sigma) (F(end) - F(begin))||`` for each pair of points."""
         return np.asarray(np.linalg.norm((self(end) - self(begin)) / self.sigma, axis=1))
 
-    @abstractmethod
-    def _piece(self, points: Array) -> Array:
-        """Return F at a few points."""
-
 
 def stated_outputs(plan: NoisePlan) -> ReleasedOutputs:
     """Return what the plan's rounds release, as a function of all states."""
-    return StatedSums(plan) if plan.release is None else StatedValues(plan)
+    noisy = [o for o in plan.outputs if o.sigma > 0]
+    grid = np.array([o.grid for o in noisy])
+    return ReleasedOutputs(
+        sigma=np.array([o.sigma for o in noisy]),
+        grid=grid,
+        lower=lower_bounds(plan.domain),
+        upper=upper_bounds(plan.domain),
+        function=_values(plan) if plan.release is not None else _sums(grid, list(_shares(plan))),
+    )
 
 
 def moved_by(plan: NoisePlan, agent: int) -> tuple[ReleasedOutputs, slice]:
@@ -98,10 +101,19 @@ def moved_by(plan: NoisePlan, agent: int) -> tuple[ReleasedOutputs, slice]:
     A sum moves by an agent's own contribution, whatever the others do: it is a function of the
     agent's own states alone. What an agent moves values and gradients by depends on the others.
     """
-    if plan.release is None:
-        own = StatedSums(plan, agent)
-        return own, slice(0, own.lower.size)
-    return StatedValues(plan), own_states(plan.cloud, agent)
+    stated, own = stated_outputs(plan), own_states(plan.cloud, agent)
+    if plan.release is not None:
+        return stated, own
+    index, place = plan.cloud.locate(agent - 1)
+    name = plan.cloud.groups[index].name
+    shares = [share.of_agent(place) for share in _shares(plan) if share.group.name == name]
+    alone = replace(
+        stated,
+        lower=stated.lower[own],
+        upper=stated.upper[own],
+        function=_sums(stated.grid, shares),
+    )
+    return alone, slice(0, alone.lower.size)
 
 
 def own_states(cloud: CloudView, agent: int) -> slice:
@@ -112,63 +124,39 @@ def own_states(cloud: CloudView, agent: int) -> slice:
     return slice(first, first + dim)
 
 
-@final
-class StatedSums(ReleasedOutputs):
-    """``F_o(x) = grid_o sum_i round(h_oi(x_i) / grid_o)``: contributions, rounded and added up.
-
-    Args:
-        plan: the noise.
-        agent: whose contributions alone to add up, from 1, as a function of its own states;
-            of all agents by default.
-    """
-
-    def __init__(self, plan: NoisePlan, agent: int | None = None) -> None:
-        super().__init__(plan)
-        self._grid = np.array([o.grid for o in self.noisy])
-        place = np.full(len(plan.outputs), -1)
-        place[[o.row for o in self.noisy]] = np.arange(len(self.noisy))
-        self._shares = tuple(_shares(plan.cloud.sums, plan.domain, place))
-        if agent is not None:
-            own = own_states(plan.cloud, agent)
-            self.lower, self.upper = self.lower[own], self.upper[own]
-            index, at = plan.cloud.locate(agent - 1)
-            name = plan.cloud.groups[index].name
-            self._shares = tuple(s.of_agent(at) for s in self._shares if s.group.name == name)
-
-    def _piece(self, points: Array) -> Array:
-        steps = np.zeros((len(points), self._grid.size))
-        for share in self._shares:
-            for o, contributed in share.contributed(points):
-                steps[:, o] += np.rint(contributed / self._grid[o]).sum(axis=1)
-        return np.asarray(steps * self._grid)
-
-
-@final
-class StatedValues(ReleasedOutputs):
+def _values(plan: NoisePlan) -> Callable[[Array], Array]:
     """``F(x) = (g(x), dg/dx(x))``: a release that a cloud computes from raw states.
 
     It knows neither fleets nor equalities, so every row is one formula.
     """
+    symbols = [s for group in plan.cloud.groups for s in group.symbols]
+    g = [
+        add(formula, number(offset))
+        for family in plan.cloud.constraints
+        for formula, offset in zip(family.named, family.offset, strict=True)
+    ]
+    formulas = [
+        g[o.row] if o.column is None else derivative(g[o.row], symbols[o.column])
+        for o in plan.outputs
+        if o.sigma > 0
+    ]
+    function = _compiled(symbols, formulas)
+    return lambda points: np.stack(
+        [np.broadcast_to(v, (len(points),)) for v in function(*points.T)], axis=1
+    )
 
-    def __init__(self, plan: NoisePlan) -> None:
-        super().__init__(plan)
-        symbols = [s for group in plan.cloud.groups for s in group.symbols]
-        g = [
-            add(formula, number(offset))
-            for family in plan.cloud.constraints
-            for formula, offset in zip(family.named, family.offset, strict=True)
-        ]
-        self._function = _compiled(
-            symbols,
-            [
-                g[o.row] if o.column is None else derivative(g[o.row], symbols[o.column])
-                for o in self.noisy
-            ],
-        )
 
-    def _piece(self, points: Array) -> Array:
-        values = self._function(*points.T)
-        return np.stack([np.broadcast_to(v, (len(points),)) for v in values], axis=1)
+def _sums(grid: Array, shares: Sequence[_Share]) -> Callable[[Array], Array]:
+    """``F_o(x) = grid_o sum_i round(h_oi(x_i) / grid_o)``: contributions, rounded and added up."""
+
+    def sums(points: Array) -> Array:
+        steps = np.zeros((len(points), grid.size))
+        for share in shares:
+            for o, contributed in share.contributed(points):
+                steps[:, o] += np.rint(contributed / grid[o]).sum(axis=1)
+        return np.asarray(steps * grid)
+
+    return sums
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -216,7 +204,9 @@ def _weighted(values: Array, weights: Weights, row: int) -> Array:
     return np.asarray(values * weights[row])
 
 
-def _shares(sums: Sums, domain: Sequence[Group], place: Integers) -> Iterator[_Share]:
+def _shares(plan: NoisePlan) -> Iterator[_Share]:
+    sums, domain, noisy = plan.cloud.sums, plan.domain, plan.sigma > 0
+    place = np.where(noisy, np.cumsum(noisy) - 1, -1)  # of every sum among the noisy ones
     first: dict[str, int] = {}
     states = 0
     for group in domain:
