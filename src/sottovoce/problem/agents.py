@@ -156,7 +156,7 @@ class Agents(NDArrayOperatorsMixin, Sequence[State]):
         return self._named is not None
 
     def __len__(self) -> int:
-        return self._fleet.count if self._named is None and self._fleet else len(self.groups)
+        return self.fleet.count if self._named is None else len(self._named)
 
     def __getitem__(self, index: State) -> State:
         if isinstance(index, str):
@@ -181,13 +181,7 @@ class Agents(NDArrayOperatorsMixin, Sequence[State]):
     @cached_property
     def template(self) -> Group:
         """All agents as one group, whose symbols know these agents."""
-        if self._fleet is None:
-            dims = sorted({group.dim for group in self.groups})
-            raise ProblemError(
-                f"states of {self.name} must have one dimension to share a formula, got {dims}: "
-                "name them one by one, x[0], x[1]"
-            )
-        group = self._fleet
+        group = self.fleet
         owned = {s: self._symbol(s.name, single=False) for s in (*group.symbols, *group.parameters)}
         return replace(
             group,
@@ -200,8 +194,7 @@ class Agents(NDArrayOperatorsMixin, Sequence[State]):
         """Every agent as a group of its own."""
         if self._named is not None:
             return self._named
-        assert self._fleet is not None  # noqa: S101  one of both is there
-        fleet = self._fleet
+        fleet = self.fleet
         return tuple(
             replace(
                 fleet,
@@ -218,7 +211,12 @@ class Agents(NDArrayOperatorsMixin, Sequence[State]):
     @property
     def fleet(self) -> Group:
         """All agents as one group."""
-        assert self._fleet is not None  # noqa: S101  a template was named
+        if self._fleet is None:
+            dims = sorted({group.dim for group in self.groups})
+            raise ProblemError(
+                f"states of {self.name} must have one dimension to share a formula, got {dims}: "
+                "name them one by one, x[0], x[1]"
+            )
         return self._fleet
 
     @cached_property
@@ -241,10 +239,10 @@ class Agents(NDArrayOperatorsMixin, Sequence[State]):
 
     def _state(self, place: int) -> State:
         if place not in self._states:
-            if self._named is None and self._fleet is not None:
-                names = _symbols(f"{self._fleet.name}{place + 1}", self._fleet.dim)
+            if self._named is None:
+                names = _symbols(f"{self.fleet.name}{place + 1}", self.fleet.dim)
             else:
-                names = self.groups[place].symbols
+                names = self._named[place].symbols
             self._states[place] = bundled([self._symbol(s.name, single=True) for s in names])
         return self._states[place]
 
@@ -500,10 +498,7 @@ def fleet_group(
 
 
 def _bounds(values: object, count: int, dim: int, what: str) -> Array:
-    try:
-        array = read_only(values)
-    except (TypeError, ValueError, OverflowError) as error:
-        raise ProblemError(f"{what} must be numbers, got {values!r:.60}") from error
+    array = _numbers(what, values)
     if dim == 1 and array.ndim < 2 and array.size == count:
         array = array.reshape(count, 1)
     try:
@@ -518,6 +513,13 @@ def _bounds(values: object, count: int, dim: int, what: str) -> Array:
             f"{array[~np.isfinite(array)].flat[0]}: give a box that surely holds the optimum"
         )
     return view
+
+
+def _numbers(what: str, values: object) -> Array:
+    try:
+        return read_only(values)
+    except (TypeError, ValueError, OverflowError):
+        raise ProblemError(f"{what} must be numbers, got {values!r:.60}") from None
 
 
 def _broadcast(array: Array, shape: tuple[int, int]) -> Array:
@@ -537,10 +539,7 @@ def _per_agent(values: object, n: int, what: str) -> list[object]:
 
 def _parameter(name: str, values: ArrayLike, n: int) -> dict[Expression, Array]:
     check_name(name, where="parameter")
-    try:
-        array = read_only(values)
-    except (TypeError, ValueError, OverflowError):
-        raise ProblemError(f"parameter {name} must be numbers, got {values!r:.60}") from None
+    array = _numbers(f"parameter {name}", values)
     if array.ndim not in (1, 2) or array.shape[0] != n:
         raise ProblemError(f"parameter {name} must have one row per agent ({n}), "
                            f"got shape {array.shape}")  # fmt: skip

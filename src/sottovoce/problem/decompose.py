@@ -40,7 +40,7 @@ from sottovoce.formula.expression import (
     scalar,
     symbol,
 )
-from sottovoce.problem.quadratic import Squares, squares, weighted_sum
+from sottovoce.problem.quadratic import Exact, Squares, squares, weighted_sum
 
 Owners: TypeAlias = Mapping[Expression, str]
 """Whose each component of a state is."""
@@ -127,14 +127,42 @@ def separated(expr: Expression, owners: Owners) -> Separated:
     return {name: add(*terms) for name, terms in parts.items()}, constant, coupled
 
 
-def named(expr: Expression, owners: Owners) -> Named:
-    """Name the sums inside a formula that mixes agents, as few as it takes."""
-    tried = (
-        _affine_parts(expr, owners, all_in=False),
-        _affine_parts(expr, owners, all_in=True),
-        _components(expr, owners),
+def named(g: Expression, owners: Owners) -> Named:
+    """Name the sums inside a formula that mixes agents, as few as it takes.
+
+    Inside phi are the affine parts of what mixes agents and of what is not convex beside it. Or all
+    that agents in phi add by themselves is inside as well: a phi that mixes agents may be convex
+    only together with it. It is by its form, or because sums that share no component take all
+    values of a box together: there phi is convex where g is, if nothing else of g depends on these
+    components. The last way always works: a convex g is a convex phi of every component that it
+    mixes with another agent's, and what shares no component with these is convex by itself.
+    """
+    parts, constant, coupled = separated(g, owners)
+    terms = [t for part in parts.values() for t in addends(part)]
+    inside = _linked(coupled, terms)
+    linked = [t for t in terms if t.symbols & inside]
+    ways = []
+    for mixing in ([t for t in linked if not curvature(t).is_convex], linked):
+        names, phi = _affine_parts(add(*coupled, *mixing), owners)
+        if curvature(phi).is_convex or (mixing is linked and _apart(names)):
+            single = sum(1 for h in names if len({owners[s] for s in h.symbols}) == 1)
+            how = f"{len(names)} sums" if len(names) > 1 else "a sum"
+            how += " inside a formula" + (f", {single} of them a single agent's" if single else "")
+            ways.append((names, phi, mixing, how))
+    states = in_order(inside)
+    names = dict(zip(states, _symbols(len(states)), strict=True))
+    how = f"{len(states)} components of states, of which it is a formula"
+    ways.append((names, substitute(add(*coupled, *linked), names), linked, how))
+    found = (
+        Named(
+            names=names,
+            phi=add(phi, number(constant)),
+            rest=subtract(add(*terms), add(*mixing)),
+            how=how,
+        )
+        for names, phi, mixing, how in ways
     )
-    return min((n for n in tried if n is not None), key=len)
+    return min(found, key=len)
 
 
 def _one(parts: Mapping[str, Expression], low: Scalar, high: Scalar, how: str) -> Decomposed:
@@ -272,62 +300,23 @@ def _held(
     )
 
 
-def _affine_parts(g: Expression, owners: Owners, *, all_in: bool) -> Named | None:
-    """Name the affine parts of what mixes agents; None unless phi must be convex.
-
-    It is by its form, or because sums that share no component take all values of a box together:
-    there phi is convex where g is, if nothing else of g depends on these components.
-
-    Args:
-        g: the formula.
-        owners: whose its states are.
-        all_in: put all that agents in phi add by themselves into phi as well: a phi that mixes
-            agents may be convex only together with it.
-    """
-    constant, coupled, terms = _flat(g, owners)
-    inside = _linked(coupled, terms)
-    mixing = [t for t in terms if t.symbols & inside and (all_in or not curvature(t).is_convex)]
+def _affine_parts(
+    mixture: Expression, owners: Owners
+) -> tuple[dict[Expression, Expression], Expression]:
+    """Name the affine parts of a formula, or the sums in its squares if these are fewer."""
     names: dict[Expression, Expression] = {}
-    mixture = add(*coupled, *mixing)
     names, phi = _independent(names, _put(mixture, names))
     form = squares(mixture, owners)
     if form is not None and form.rest.is_zero and len(form.sums) < len(names):
         names = dict(zip(form.sums, _symbols(len(form.sums)), strict=True))
         phi = _of_squares(form, list(names.values()))
-    if not (curvature(phi).is_convex or (all_in and _apart(names))):
-        return None
-    single = sum(1 for h in names if len({owners[s] for s in h.symbols}) == 1)
-    how = f"{len(names)} sums inside a formula" if len(names) > 1 else "a sum inside a formula"
-    how += f", {single} of them a single agent's" if single else ""
-    rest = subtract(add(*terms), add(*mixing))
-    return Named(names=names, phi=add(phi, number(constant)), rest=rest, how=how)
+    return names, phi
 
 
 def _apart(names: Iterable[Expression]) -> bool:
     """Whether no two sums share a component."""
     symbols = [s for h in names for s in h.symbols]
     return len(symbols) == len(set(symbols))
-
-
-def _components(g: Expression, owners: Owners) -> Named:
-    """Name every component that g mixes with another agent's: a convex g is a convex phi of them.
-
-    What shares no component with these is convex by itself, because g is, and stays a sum.
-    """
-    constant, coupled, terms = _flat(g, owners)
-    inside = _linked(coupled, terms)
-    mixing = [t for t in terms if t.symbols & inside]
-    states = in_order(inside)
-    names = dict(zip(states, _symbols(len(states)), strict=True))
-    phi = substitute(add(*coupled, *mixing, number(constant)), names)
-    how = f"{len(states)} components of states, of which it is a formula"
-    return Named(names=names, phi=phi, rest=subtract(add(*terms), add(*mixing)), how=how)
-
-
-def _flat(g: Expression, owners: Owners) -> tuple[Scalar, list[Expression], list[Expression]]:
-    """The constant of g, its terms that mix agents, and all other terms."""
-    parts, constant, coupled = separated(g, owners)
-    return constant, coupled, [t for part in parts.values() for t in addends(part)]
 
 
 def _linked(coupled: Sequence[Expression], terms: Iterable[Expression]) -> set[Expression]:
@@ -363,29 +352,27 @@ def _independent(
     sums = list(names)
     weights = [{rest: Fraction(c) for c, rest in map(coefficient, addends(h))} for h in sums]
     states = in_order({s for h in sums for s in h.symbols})
-    shares, pivots = _reduced([[w.get(s, Fraction(0)) for w in weights] for s in states])
-    if any(scalar(share) != share for row in shares for share in row):
+    matrix = [[w.get(s, Fraction(0)) for w in weights] for s in states]
+    shares, pivots = _reduced(np.array(matrix, dtype=object).reshape(len(states), len(sums)))
+    if any(scalar(share) != share for share in shares.ravel()):
         return names, phi  # a combination must not be rounded
     kept = {sums[p]: symbol(f"u{k + 1}") for k, p in enumerate(pivots)}
     combined = {
-        old: weighted_sum([row[j] for row in shares], list(kept.values()))
-        for j, old in enumerate(names.values())
+        old: weighted_sum(shares[:, j], list(kept.values())) for j, old in enumerate(names.values())
     }
     return kept, substitute(phi, combined)
 
 
-def _reduced(matrix: list[list[Fraction]]) -> tuple[list[list[Fraction]], list[int]]:
+def _reduced(matrix: Exact) -> tuple[Exact, list[int]]:
     """The rows of the reduced echelon form that are not 0, and the columns of their pivots."""
-    rows, done, pivots = matrix, list[list[Fraction]](), list[int]()
-    for column in range(len(matrix[0]) if matrix else 0):
-        place = next((i for i, row in enumerate(rows) if row[column]), None)
-        if place is None:
-            continue
-        first = [entry / rows[place][column] for entry in rows[place]]
-        rows, done = (
-            [[a - row[column] * b for a, b in zip(row, first, strict=True)] for row in part]
-            for part in ([*rows[:place], *rows[place + 1 :]], done)
-        )
-        done.append(first)
-        pivots.append(column)
-    return done, pivots
+    pivots: list[int] = []
+    for column in range(matrix.shape[1]):
+        row = len(pivots)
+        below = np.flatnonzero(matrix[row:, column])
+        if below.size:
+            matrix[[row, row + below[0]]] = matrix[[row + below[0], row]]
+            matrix[row] /= matrix[row, column]
+            others = np.delete(np.arange(len(matrix)), row)
+            matrix[others] -= np.outer(matrix[others, column], matrix[row])
+            pivots.append(column)
+    return matrix[: len(pivots)], pivots

@@ -18,7 +18,7 @@ from typing import NamedTuple, TypeAlias, final
 import numpy as np
 
 from sottovoce.formula.canonical import add, addends, in_order, multiply, rebuilt, substitute
-from sottovoce.formula.connected import connected
+from sottovoce.formula.connected import Indices, connected
 from sottovoce.formula.expression import NONSMOOTH, ONE, SLOPES, ZERO, Expression, number, symbol
 from sottovoce.problem.agents import Array, Group, lower_bounds, read_only, upper_bounds
 from sottovoce.problem.constraints import Constraint
@@ -53,9 +53,11 @@ def fleets_of(
         alone: groups that share a fleet with no other, because their objectives are code.
     """
     objectives = [ZERO] * len(groups) if objectives is None else objectives
-    spans = _spans(groups)
+    # Where the states and the numbers of every group's agents begin.
+    sizes = [(group.count * group.dim, group.count) for group in groups]
+    begins = np.cumsum([(0, 0), *sizes], axis=0)
     named, mixing = _named_agents(groups, families, range(len(groups)))
-    stated: list[Fleet] = []
+    fleets: list[Fleet] = []
     members: defaultdict[tuple[int, _Template], list[_Member]] = defaultdict(list)
     for index, (group, objective) in enumerate(zip(groups, objectives, strict=True)):
         own = None if local is None else local[index]
@@ -64,12 +66,15 @@ def fleets_of(
             template, member = _by_template(agent)
             members[index if index in alone else -1, template].append(member)
         else:
-            columns, agents = spans[index]
             fleet = _stated(group, index, objective, own, families)
-            stated.append(replace(fleet, columns=columns, agents=agents))
-    # Those that are alone come last.
-    merged = [_joined(key[1], members[key]) for key in sorted(members, key=lambda key: key[0])]
-    return [*stated, *(_placed(one, spans) for one in merged), *_mixtures(groups, spans, mixing)]
+            columns, agents = (slice(*ends) for ends in begins[index : index + 2].T.tolist())
+            fleets.append(replace(fleet, columns=columns, agents=agents))
+    for key in sorted(members, key=lambda key: key[0]):  # those that are alone come last
+        fleet = _joined(key[1], members[key])
+        own_begins = begins[list(fleet.places)]
+        own_columns = own_begins[:, :1] + np.arange(fleet.group.dim)
+        fleets.append(replace(fleet, columns=own_columns.ravel(), agents=own_begins[:, 1]))
+    return [*fleets, *_mixtures(groups, begins[:, 0], mixing)]
 
 
 def agent_fleet(
@@ -201,22 +206,6 @@ def _apart(terms: Sequence[tuple[Expression, set[int]]]) -> Iterator[tuple[set[i
         yield set().union(*(owners for _, owners in own)), add(*(term for term, _ in own))
 
 
-def _spans(groups: Sequence[Group]) -> list[tuple[slice, slice]]:
-    """Where the states and the numbers of every group's agents lie."""
-    found, column, agent = [], 0, 0
-    for group in groups:
-        size = group.count * group.dim
-        found.append((slice(column, column + size), slice(agent, agent + group.count)))
-        column, agent = column + size, agent + group.count
-    return found
-
-
-def _placed(fleet: Fleet, spans: Sequence[tuple[slice, slice]]) -> Fleet:
-    own = [spans[place] for place in fleet.places]
-    columns = np.concatenate([np.arange(c.start, c.stop) for c, _ in own])
-    return replace(fleet, columns=columns, agents=np.array([a.start for _, a in own]))
-
-
 def _stated(
     group: Group,
     index: int,
@@ -236,17 +225,18 @@ def _stated(
 
 def _mixtures(
     groups: Sequence[Group],
-    spans: Sequence[tuple[slice, slice]],
+    begins: Indices,
     terms: Sequence[tuple[int, Expression]],
 ) -> Iterator[Fleet]:
     """Formulas that mix named agents, each as one agent with the states that it names."""
     if not terms:
         return
     lower, upper = lower_bounds(groups), upper_bounds(groups)
-    column: dict[Expression, int] = {}
-    for group, (columns, _) in zip(groups, spans, strict=True):
-        if group.count == 1:
-            column |= {s: columns.start + c for c, s in enumerate(group.symbols)}
+    column = {
+        s: begin + c
+        for group, begin in zip(groups, begins, strict=False)
+        for c, s in enumerate(group.symbols)
+    }
     for row, formula in terms:
         symbols = in_order(formula.symbols)
         at = np.array([column[s] for s in symbols])

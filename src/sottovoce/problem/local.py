@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from sottovoce.arguments import entries
 from sottovoce.errors import ConvexityError, InputError, ProblemError
-from sottovoce.formula.canonical import expand, substitute
+from sottovoce.formula.canonical import expand, in_order, substitute
 from sottovoce.formula.curvature import BoxSigns, Calculus
 from sottovoce.formula.derive import derivative
 from sottovoce.formula.enclosure import demands
@@ -58,11 +58,8 @@ class LocalSet:
 
     def plain(self, group: Group) -> bool:
         """Whether it is the public box of the group and nothing else."""
-        same = self.lower is group.lower and self.upper is group.upper
-        return not self.rows and (
-            same or (np.array_equal(self.lower, group.lower)
-                     and np.array_equal(self.upper, group.upper))
-        )  # fmt: skip
+        ends = ((self.lower, group.lower), (self.upper, group.upper))
+        return not self.rows and all(a is b or np.array_equal(a, b) for a, b in ends)
 
     def some(self, places: NDArray[np.int64]) -> LocalSet:
         """The sets of the agents ``places`` (from 0)."""
@@ -87,8 +84,9 @@ def box_of(group: Group) -> LocalSet:
 
 def local_rows(given: object, groups: Sequence[Group]) -> dict[str, list[Row]]:
     """Return the rows of ``local=[...]`` by the group that each names."""
-    symbols = {s.name: s for g in groups for s in (*g.symbols, *g.parameters)}
-    found: dict[str, list[Row]] = {group.name: [] for group in groups}
+    owner = {s: g for g in groups for s in (*g.symbols, *g.parameters)}
+    symbols = {s.name: s for s in owner}
+    rows: dict[str, list[Row]] = {group.name: [] for group in groups}
     for written in written_rows([] if given is None else given):
         where = f"local row {written.name}" if written.name else "a local row"
         if isinstance(written.row, Constraint | Total):
@@ -97,31 +95,22 @@ def local_rows(given: object, groups: Sequence[Group]) -> dict[str, list[Row]]:
                 "agents: write the row for one agent, such as ev.x.sum() >= "
                 'ev["need"], or put it into constraints'
             )
-        read = read_row(written.row, symbols, where)
-        if written.name:
-            read = replace(read, written=written.name)
-        group = owner(read, groups, where)
-        read = replace(read, g=group.fill(read.g)) if group.count == 1 else read
-        found[group.name].append(read)
-    return found
-
-
-def owner(row: Row, groups: Sequence[Group], where: str) -> Group:
-    """Return the one group whose agents a row speaks of."""
-    used = row.g.symbols
-    named = [g for g in groups if used & {*g.symbols, *g.parameters}]
-    if len(named) != 1:
-        who = " and ".join(g.name for g in named)
-        raise ProblemError(
-            f"{where} must name one agent, got {who} in {row.label:.80}: what couples agents is a "
-            "constraint, move it to constraints=[...]"
-        )
-    if not used & set(named[0].symbols):
-        raise ProblemError(
-            f"{where} must name the state of {named[0].name}, got {row.label}, which names its "
-            "parameters alone: remove it"
-        )
-    return named[0]
+        row = read_row(written.row, symbols, where)
+        named = {owner[s].name: owner[s] for s in in_order(row.g.symbols)}
+        if len(named) != 1:
+            raise ProblemError(
+                f"{where} must name one agent, got {' and '.join(named)} in {row.label:.80}: what "
+                "couples agents is a constraint, move it to constraints=[...]"
+            )
+        (group,) = named.values()
+        if not row.g.symbols.intersection(group.symbols):
+            raise ProblemError(
+                f"{where} must name the state of {group.name}, got {row.label}, which names its "
+                "parameters alone: remove it"
+            )
+        g = group.fill(row.g) if group.count == 1 else row.g
+        rows[group.name].append(replace(row, g=g, written=written.name or row.written))
+    return rows
 
 
 def local_set(group: Group, public: Sequence[Row], private: Sequence[Row]) -> LocalSet:

@@ -5,15 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
 from sottovoce.formula.canonical import add, multiply
 from sottovoce.formula.connected import connected
-from sottovoce.formula.derive import Matrix, QuadraticForm, definiteness, quadratic_form
+from sottovoce.formula.derive import QuadraticForm, definiteness, quadratic_form
 from sottovoce.formula.expression import Expression, number, scalar
 from sottovoce.problem.agents import Array
+
+Exact: TypeAlias = NDArray[np.object_]
+"""An array of fractions."""
 
 _ROOM = Fraction(1, 2**32)  # how much more weight squares get whose numbers had to be rounded
 _DIGITS = 2**40  # factors are rounded to multiples of one over this, and what is lost is paid for
@@ -59,35 +63,32 @@ def squares(g: Expression, owners: Mapping[Expression, str]) -> Squares | None:
     return min(found, key=len) if found else None
 
 
-def weighted_sum(weights: Sequence[Any], symbols: Sequence[Expression]) -> Expression:
+def weighted_sum(weights: Iterable[Any], symbols: Sequence[Expression]) -> Expression:
     """Return ``sum_i w_i x_i``."""
     return add(*(multiply(number(w), s) for w, s in zip(weights, symbols, strict=True) if w))
 
 
 def _completed(form: QuadraticForm) -> Squares | None:
     """``Q = L D L'`` exactly, with the linear part inside the squares as far as it fits."""
-    factors = ldl(form.quadratic)
+    linear: Exact = np.array(form.linear, dtype=object)
+    factors = ldl(np.array(form.quadratic, dtype=object))
     if factors is None:
         return None
     vectors, weights = factors
     # q = 2 sum_k w_k m_k (-a_k) + left over: the a_k form a triangle, solved from its pivots.
-    left, centres = list(form.linear), []
-    for v, w in zip(vectors, weights, strict=True):
-        pivot = next(i for i, entry in enumerate(v) if entry)
-        m = -left[pivot] / (2 * w * v[pivot])
-        left = [a + 2 * w * m * b for a, b in zip(left, v, strict=True)]
-        centres.append(m)
-    if any(left):
+    left, centres = linear, np.full(len(weights), Fraction(0))
+    for k, (v, w) in enumerate(zip(vectors, weights, strict=True)):
+        pivot = np.flatnonzero(v)[0]
+        centres[k] = -left[pivot] / (2 * w * v[pivot])
+        left = left + 2 * w * centres[k] * v
+    if left.any():
         # What does not fit is one more sum, which might as well be the whole linear part.
-        left, centres = form.linear, [Fraction(0)] * len(vectors)
-    constant = form.constant - sum(w * m**2 for w, m in zip(weights, centres, strict=True))
-    if not _exact((*weights, *centres, constant, *(entry for v in vectors for entry in v))):
-        vectors = [[_rounded(entry) for entry in v] for v in vectors]
-        centres = [_rounded(m) for m in centres]
-        weights = [_rounded(w * (1 + _ROOM)) for w in weights]
-        shifts = sum(w * m**2 for w, m in zip(weights, centres, strict=True))
-        constant = _rounded(constant + _ROOM * (abs(constant) + shifts))
-        if not _above(form, vectors, weights, centres, constant, left):
+        left, centres = linear, np.full(len(weights), Fraction(0))
+    constant = form.constant - weights @ centres**2
+    if not _exact((*weights, *centres, constant, *vectors.ravel())):
+        vectors, centres, weights = map(_rounded, (vectors, centres, weights * (1 + _ROOM)))
+        constant = _rounded(constant + _ROOM * (abs(constant) + weights @ centres**2))
+        if not _above(form, (vectors, weights, centres), left, constant):
             return None
     return Squares(
         sums=tuple(weighted_sum(v, form.symbols) for v in vectors),
@@ -103,48 +104,35 @@ def _exact(values: Iterable[Fraction]) -> bool:
     return all(scalar(value) == value for value in values)
 
 
-def _rounded(value: Fraction) -> Fraction:
-    return Fraction(scalar(value))
+_rounded = np.frompyfunc(lambda value: Fraction(scalar(value)), 1, 1)
+_of_float64 = np.frompyfunc(lambda value: Fraction(float(value)), 1, 1)
 
 
 def _above(
-    form: QuadraticForm,
-    vectors: Matrix,
-    weights: Sequence[Fraction],
-    centres: Sequence[Fraction],
-    constant: Fraction,
-    rest: Sequence[Fraction],
+    form: QuadraticForm, rounded: tuple[Exact, Exact, Exact], rest: Exact, constant: Fraction
 ) -> bool:
     """Whether rounded squares are nowhere below the form, in exact arithmetic."""
-    left = [[-entry for entry in row] for row in form.bordered]
-    for v, w, m in zip(vectors, weights, centres, strict=True):
-        full = [*v, -m]
-        for row, a in zip(left, full, strict=True):
-            row[:] = [entry + w * a * b for entry, b in zip(row, full, strict=True)]
-    for i, entry in enumerate(rest):
-        left[i][-1] += entry / 2
-        left[-1][i] += entry / 2
-    left[-1][-1] += constant
-    return definiteness(left) >= 0
+    vectors, weights, centres = rounded
+    full = np.column_stack([vectors, -centres])
+    left = (full.T * weights) @ full - np.array(form.bordered, dtype=object)
+    left[:-1, -1] += rest / 2
+    left[-1, :-1] += rest / 2
+    left[-1, -1] += constant
+    return definiteness(left.tolist()) >= 0
 
 
-def ldl(Q: Matrix) -> tuple[Matrix, list[Fraction]] | None:
+def ldl(Q: Exact) -> tuple[Exact, Exact] | None:
     """``Q = sum_k w_k a_k a_k'`` with w_k > 0, each a_k zero before its pivot; None if not >= 0."""
-    left = [list(row) for row in Q]
-    vectors, weights = [], []
-    for i, row in enumerate(left):
-        pivot = row[i]
-        if pivot < 0 or (pivot == 0 and any(row)):
+    left, vectors, weights = Q, [], []
+    for i in range(len(Q)):
+        pivot = left[i, i]
+        if pivot < 0 or (pivot == 0 and left[i].any()):
             return None
-        if pivot == 0:
-            continue
-        v = [entry / pivot for entry in row]
-        vectors.append(v)
-        weights.append(pivot)
-        for j in range(i + 1, len(left)):
-            if row[j]:
-                left[j] = [a - row[j] * share for a, share in zip(left[j], v, strict=True)]
-    return vectors, weights
+        if pivot > 0:
+            vectors.append(left[i] / pivot)
+            weights.append(pivot)
+            left = left - np.outer(left[i], vectors[-1])
+    return np.array(vectors, dtype=object), np.array(weights, dtype=object)
 
 
 def _shares(dense: Array, own: Array) -> Array:
@@ -161,27 +149,22 @@ def _shares(dense: Array, own: Array) -> Array:
 
 def _split(form: QuadraticForm, owners: Mapping[Expression, str]) -> Squares | None:
     """Take as much of the agents' own blocks out of Q as leaves it semidefinite."""
-    Q, x = form.quadratic, form.symbols
+    Q, x = np.array(form.quadratic, dtype=object), form.symbols
     own = np.array([[owners[a] == owners[b] for b in x] for a in x])
-    dense: Array = np.array(Q, dtype=np.float64)
+    dense: Array = Q.astype(np.float64)
     try:
         shares = _shares(dense, own)
     except np.linalg.LinAlgError:
         return None  # an agent's own block is not definite
     sizes, vectors = np.linalg.eigh(dense - shares[:, np.newaxis] * np.where(own, dense, 0.0))
     kept = sizes > 1e-9 * max(float(np.abs(dense).max()), 0.0)
-    factor = np.round(vectors[:, kept] * np.sqrt(sizes[kept]) * _DIGITS)
-    A = [[Fraction(int(entry), _DIGITS) for entry in row] for row in factor.tolist()]
+    A = _of_float64(np.round(vectors[:, kept] * np.sqrt(sizes[kept]) * _DIGITS)) / _DIGITS
     rest = _own_part(Q, A, own)
-    if definiteness(rest) < 0:
+    if definiteness(rest.tolist()) < 0:
         return None
-    products = [
-        multiply(number(entry), x[i], x[j])
-        for i, row in enumerate(rest)
-        for j, entry in enumerate(row)
-        if entry
-    ]
-    sums = tuple(weighted_sum(column, x) for column in zip(*A, strict=True))
+    entries = zip(*np.nonzero(rest), rest[rest != 0], strict=True)
+    products = [multiply(number(entry), x[i], x[j]) for i, j, entry in entries]
+    sums = tuple(weighted_sum(column, x) for column in A.T)
     return Squares(
         sums=sums,
         weights=(Fraction(1),) * len(sums),
@@ -191,19 +174,16 @@ def _split(form: QuadraticForm, owners: Mapping[Expression, str]) -> Squares | N
     )
 
 
-def _own_part(Q: Matrix, A: Matrix, own: Array) -> Matrix:
+def _own_part(Q: Exact, A: Exact, own: NDArray[np.bool_]) -> Exact:
     """What is left of the agents' own blocks of ``Q - A A'``.
 
     What rounding took away or added across agents is covered by a little more of |x|^2.
     """
-    rest = [[Fraction(0)] * len(Q) for _ in Q]
-    for i, row in enumerate(Q):
-        for j, entry in enumerate(row):
-            left = entry - sum(a * b for a, b in zip(A[i], A[j], strict=True))
-            near = Fraction(float(left)) if own[i, j] else Fraction(0)
-            rest[i][j] += near
-            rest[i][i] += abs(left - near)
-    for i, row in enumerate(rest):
-        if not _exact([row[i]]):
-            row[i] = Fraction(float(np.nextafter(float(row[i]), np.inf)))
+    left = Q - A @ A.T
+    rest: Exact = np.where(own, _of_float64(left), 0)
+    diagonal = rest.diagonal() + np.abs(left - rest).sum(axis=1)
+    for i, entry in enumerate(diagonal):
+        rest[i, i] = (
+            entry if _exact([entry]) else Fraction(float(np.nextafter(float(entry), np.inf)))
+        )
     return rest

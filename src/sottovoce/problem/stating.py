@@ -226,16 +226,16 @@ def _plain(row: object, apart: Collection[Agents]) -> object:
         return Relation(rewritten(row.left, {}), row.sign, rewritten(row.right, {}))
     if not isinstance(row, Constraint):
         return row
-    whole = Total(sums=row.sums, rest=row.rest, offset=row.offset, linear=row.linear)
-    stated = [part for part in whole.sums if not any(a in apart for a in owners(part.terms))]
-    if len(stated) < len(whole.sums):
-        written = tuple(part for part in whole.sums if part not in stated)
-        whole = one_by_one(replace(whole, sums=written))
-    sums = []
-    for part in stated:
+    sums, written = [], []
+    for part in row.sums:
+        owner = next(iter(owners(part.terms)), None)
+        if owner in apart:
+            written.append(part)
+            continue
         terms = tuple(canonical(rewritten(h, {})) for h in part.terms)
-        named = [*owners(part.terms)]
-        sums.append(replace(part, terms=terms, group=named[0].fleet if named else part.group))
+        sums.append(replace(part, terms=terms, group=owner.fleet if owner else part.group))
+    whole = Total(sums=tuple(written), rest=row.rest, offset=row.offset, linear=row.linear)
+    whole = one_by_one(whole)
     linear = whole.linear
     if linear is not None:
         linear = replace(linear, symbols=tuple(rewritten(s, {}) for s in linear.symbols))
@@ -250,31 +250,30 @@ def _plain_objectives(
     if len(stated) == len(listed):
         pairs, stated = zip(stated, listed, strict=True), []
         for formula, part in pairs:
-            if (
-                isinstance(formula, Expression)
-                and isinstance(part, Agents)
-                and part in apart
-                and owners((formula,)) == {part: False}
-            ):
-                stated += [part.alone(formula, i) for i in range(len(part))]
-            else:
-                stated.append(formula)
+            own = {part} if isinstance(part, Agents) and part in apart else set()
+            formulas = (formula,) if isinstance(formula, Expression) else ()
+            stated += [f for (f,) in _for_each(formulas, own)] or [formula]
     return [rewritten(f, {}) if isinstance(f, Expression) else f for f in stated]
 
 
-def _per_agent(one: Written, spread: Collection[Agents]) -> list[Written]:
+def _per_agent(one: Written, apart: Collection[Agents]) -> list[Written]:
     """A local row; a template's written out for agents that are stated one by one."""
-    sides = (one.row.left, one.row.right) if isinstance(one.row, Relation) else ()
-    named = owners(sides)
-    owner = next(iter(named)) if len(named) == 1 and not any(named.values()) else None
-    if owner is None or owner not in spread or not isinstance(one.row, Relation):
+    if not isinstance(one.row, Relation):
         return [one]
-    rows = []
-    for i in range(len(owner)):
-        left, right = (owner.alone(side, i) for side in sides)
-        relation = Relation(left, one.row.sign, right)
-        rows.append(one._replace(name=one.name and f"{one.name} {i + 1}", row=relation))
-    return rows
+    sides = _for_each((one.row.left, one.row.right), apart)
+    rows = [Relation(left, one.row.sign, right) for left, right in sides]
+    names = (one.name and f"{one.name} {i + 1}" for i in range(len(rows)))
+    return [one._replace(name=n, row=row) for n, row in zip(names, rows, strict=True)] or [one]
+
+
+def _for_each(
+    formulas: Sequence[Expression], apart: Collection[Agents]
+) -> list[tuple[Expression, ...]]:
+    """Templates written out agent by agent; nothing unless they are those of agents ``apart``."""
+    (owner, single), *others = owners(formulas).items() or [(None, True)]
+    if owner is None or single or others or owner not in apart:
+        return []
+    return [tuple(owner.alone(f, i) for f in formulas) for i in range(len(owner))]
 
 
 def read_objectives(

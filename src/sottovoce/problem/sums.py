@@ -43,7 +43,7 @@ from sottovoce.problem.decompose import (
     separated,
 )
 from sottovoce.problem.fleets import fleets_of
-from sottovoce.problem.linear_rows import Linear, coefficients, entries_of, read_linear
+from sottovoce.problem.linear_rows import Linear, coefficients, read_linear
 from sottovoce.problem.local import component_bounds, require_convex_row, rules_of
 from sottovoce.problem.stating import Row
 
@@ -282,12 +282,9 @@ def agents_of(sums: Sums, groups: Sequence[Group]) -> NDArray[np.int64]:
     """Return how many agents each sum is over, shape (p,)."""
     count = np.zeros(sums.count, dtype=np.int64)
     for fleet in fleets_of(groups, sums.families):
-        for part in fleet.sums:
-            terms, rows = len(part.terms), np.zeros(fleet.group.count, dtype=np.int64)
-            if part.weights is not None:
-                rows, _, _ = entries_of(part.weights)
-            for t in range(1 if part.table else terms):
-                np.add.at(count, part.row + (rows if part.table else rows * terms + t), 1)
+        for part in fleet.parts():
+            for _, row, _, _ in part.entries(fleet.group.count):
+                np.add.at(count, row, 1)
     return count
 
 

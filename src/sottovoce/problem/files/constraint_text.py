@@ -47,6 +47,9 @@ _FULL = 0.5  # from this share of weights that are not 0 on, a table has a line 
 class ConstraintReader:
     """Reads constraints over agents, fleets and tables of weights.
 
+    While a text is read a symbol stands for every total and for the matrix, and ``_scaled`` has for
+    each its rows times a number.
+
     Args:
         groups: all agents, in the order of their numbers.
         public: per fleet, the names of the parameters that are public.
@@ -75,17 +78,33 @@ class ConstraintReader:
             if s not in g.parameters or s.name.partition("[")[0] in public[g.name]
         }
 
+        self._weights: dict[str, Weights] = {}
+        self._scaled: dict[Expression, Callable[[Expression], Total]] = {}
+
+    @property
+    def inside(self) -> dict[str, Expression]:
+        """What a term of a total may name."""
+        return {symbol.name: symbol for symbol in self._owner}
+
     def read(self, table: ConstraintTable, where: str) -> Constraint | Relation:
         """Return the constraint of a table ``[[constraints]]``, which stands at ``where``."""
-        text = _ConstraintText(self._owner, self._weights(table, where))
-        names = self._alone | text.inside | ({} if table.bound is None else {BOUND.name: BOUND})
+        for name in table.weights:
+            if name not in self._numbers:
+                raise refusal(where, f"weights must be for a fleet, got {name!r:.60}")
+        self._weights = {
+            name: _fleet_weights(self._tables[file], self._numbers[name])
+            for name, file in table.weights.items()
+        }
+        self._scaled.clear()
+        names = self._alone | self.inside | ({} if table.bound is None else {BOUND.name: BOUND})
         if table.matrix is not None:
+            symbols, weights = _matrix(self._tables[table.matrix], self._groups)
             names[MATRIX.name] = MATRIX
-            text.add_matrix(*_matrix(self._tables[table.matrix], self._groups))
-        totals = text if self._numbers else None
+            self._scaled[MATRIX] = lambda slope: linear_total(symbols, weights * float(slope))
+        totals = self if self._numbers else None
         g, equality = parse_constraint(table.expression, names, where=where, totals=totals)
-        if text.scaled:
-            return text.family(g, equality=equality, bound=table.bound, where=where)
+        if self._scaled:
+            return self._family(g, equality=equality, bound=table.bound, where=where)
         for key, value in (("bound", table.bound), ("weights", table.weights or None)):
             if value is not None:
                 raise refusal(
@@ -95,65 +114,30 @@ class ConstraintReader:
                 )
         return Relation(g, "==" if equality else "<=", ZERO)
 
-    def _weights(self, table: ConstraintTable, where: str) -> dict[str, Weights]:
-        for name in table.weights:
-            if name not in self._numbers:
-                raise refusal(where, f"weights must be for a fleet, got {name!r:.60}")
-        return {
-            name: _fleet_weights(self._tables[file], self._numbers[name])
-            for name, file in table.weights.items()
-        }
-
-
-@final
-class _ConstraintText:
-    """One constraint while it is read: a symbol stands for every total, and for the matrix.
-
-    Args:
-        owner: the fleet of every symbol that a total may name.
-        weights: W by the fleet's name.
-
-    Attributes:
-        scaled: for every symbol that stands for rows, these rows times a number.
-    """
-
-    def __init__(self, owner: Mapping[Expression, Group], weights: Mapping[str, Weights]) -> None:
-        self._owner, self._weights = owner, weights
-        self.scaled: dict[Expression, Callable[[Expression], Total]] = {}
-
-    @property
-    def inside(self) -> dict[str, Expression]:
-        """What a term may name."""
-        return {symbol.name: symbol for symbol in self._owner}
-
     def add(self, terms: Sequence[Expression]) -> Expression:
         """Return what stands for ``total(terms)``."""
         named = {self._owner[s].name: self._owner[s] for h in terms for s in h.symbols}
         if len(named) != 1:
             got = " and ".join(named) or "none"
             raise ProblemError(f"total must be over one fleet, got {got}: write one total for each")
-        stand_in = symbol(f"total {len(self.scaled) + 1}")
+        stand_in = symbol(f"total {len(self._scaled) + 1}")
         (group,) = named.values()
         weights = self._weights.get(group.name)
-        self.scaled[stand_in] = lambda slope: total_over(
+        self._scaled[stand_in] = lambda slope: total_over(
             group, [multiply(slope, h) for h in terms], weights
         )
         return stand_in
 
-    def add_matrix(self, symbols: Sequence[Expression], weights: Weights) -> None:
-        """Let ``MATRIX`` stand for the rows ``W x``."""
-        self.scaled[MATRIX] = lambda slope: linear_total(symbols, weights * float(slope))
-
-    def family(
+    def _family(
         self, g: Expression, *, equality: bool, bound: ArrayLike | None, where: str
     ) -> Constraint:
         """Return the rows ``g <= 0``, or ``= 0``, with g affine in stand-ins and ``bound``."""
-        stand_ins = [*self.scaled, BOUND]
+        stand_ins = [*self._scaled, BOUND]
         slopes = gradient(g, stand_ins)
         constant, named = split_constant(substitute(g, dict.fromkeys(stand_ins, ZERO)))
         affine = all(slope.is_number for slope in slopes.values())
-        alone = set(self.scaled) == {MATRIX} <= set(slopes) and not named.symbols
-        if MATRIX in self.scaled and not (affine and alone):
+        alone = set(self._scaled) == {MATRIX} <= set(slopes) and not named.symbols
+        if MATRIX in self._scaled and not (affine and alone):
             raise refusal(
                 where,
                 "a constraint with a matrix must add and compare the matrix, bound and numbers "
@@ -167,7 +151,7 @@ class _ConstraintText:
         if BOUND in slopes:
             right = right - float(slopes[BOUND]) * np.asarray(bound, dtype=np.float64)
         try:
-            left, *more = (rows(slopes.get(s, ZERO)) for s, rows in self.scaled.items())
+            left, *more = (rows(slopes.get(s, ZERO)) for s, rows in self._scaled.items())
             for other in (*more, *([named] if named.symbols else [])):
                 left = left + other
             stated: Constraint = left == right if equality else left <= right

@@ -12,7 +12,7 @@ differs between them: private parameters, starts in the columns ``start`` and fa
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import final
 
@@ -22,7 +22,7 @@ from numpy.typing import ArrayLike
 from sottovoce.arguments import entries, path_of, whole
 from sottovoce.errors import ProblemError
 from sottovoce.formula.canonical import in_order
-from sottovoce.formula.expression import ZERO, Expression, Relation
+from sottovoce.formula.expression import Expression, Relation
 from sottovoce.formula.parse import parse_expression
 from sottovoce.problem.agents import Array, Group, fleet_group
 from sottovoce.problem.constraints import Constraint, Hard, hard
@@ -45,6 +45,7 @@ from sottovoce.problem.stating import Row, read_row
 
 _BOUNDS = ("lower", "upper")
 _POINTS = ("start", "fallback")
+_ELSEWHERE, _UNKNOWN = Document(tables={}), AgentFile(objective="0")  # of agents that are not here
 
 
 def load_problem(folder: str | Path, *, agents: Iterable[int] | None = None) -> Problem:
@@ -56,31 +57,31 @@ def load_problem(folder: str | Path, *, agents: Iterable[int] | None = None) -> 
     files = _Files(path_of("folder", folder))
     public = files.document("problem.toml")
     spec = public.convert(ProblemFile)
-    stated = list(_numbered(public, spec, files))
-    if not stated:
+    public_agents = list(_numbered(public, spec, files))
+    if not public_agents:
         raise refusal(public.path, "a problem needs at least one agent, got none: add [[agents]]")
-    last = stated[-1].numbers.stop - 1
+    last = public_agents[-1].numbers.stop - 1
     if agents is None:
-        files.require_no_others([one.private_file for one in stated], last)
+        files.require_no_others([one.private_file for one in public_agents], last)
         wanted: Collection[int] = range(1, last + 1)
     else:
         listed = entries("agents", agents, "a list of agents' numbers")
         wanted = {whole("agent", a, least=1, most=last, error=ProblemError) for a in listed}
-    known = [one.private(files, wanted) for one in stated]
+    stated = [one.with_private(files, wanted) for one in public_agents]
     try:
-        groups = [one.group(own) for one, own in zip(stated, known, strict=True)]
+        groups = [one.group() for one in stated]
     except ProblemError as error:
         raise refusal(public.path, str(error)) from None
     symbols = {s.name: s for group in groups for s in (*group.symbols, *group.parameters)}
-    mine = [(own, group) for own, group in zip(known, groups, strict=True)]
+    pairs = list(zip(stated, groups, strict=True))
     fleets = {one.name: one.parameters for one in stated if not one.alone}
     reader = ConstraintReader(groups, fleets, files.tables(public, spec))
     return Problem(
         agents=groups,
-        objectives=[ZERO if own is None else own.objective(g, symbols) for own, g in mine],
-        local=[row for own, g in mine if own is not None for row in own.local(g, symbols)],
+        objectives=[one.objective(g, symbols) for one, g in pairs],
+        local=[row for one, g in pairs for row in one.local(g, symbols)],
         constraints=dict(_constraints(public, spec, reader)),
-        **{key: [None if own is None else own.point(key, g) for own, g in mine] for key in _POINTS},
+        **{key: [one.point(key, g) for one, g in pairs] for key in _POINTS},
         privacy=check_settings("privacy", public.tables.get("privacy"), public),
         schedule=check_settings("schedule", public.tables.get("schedule"), public),
         source=files.texts() if agents is None else None,
@@ -132,21 +133,92 @@ class _Files:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class _Private:
-    """What agents alone know, before any formula is read.
+class _StatedAgents:
+    """An agent by itself or a fleet: what ``problem.toml`` states, and what its private file does.
 
     Attributes:
-        document: the file itself.
+        name: what people call the agent or the fleet.
+        numbers: the agents' numbers, from 1.
+        dim: the dimension of a state.
+        alone: whether it is an agent by itself.
+        box: lower and upper bounds.
+        parameters: the public parameters of a fleet.
+        document: the private file, if one of the agents is here.
         spec: what it says.
-        parameters: private parameters of all agents of the fleet; of those that are not here, the
-            numbers of one that is.
+        own: private parameters of all agents of the fleet; of those that are not here, the numbers
+            of one that is.
         points: starts and fallbacks likewise, shape (count, d), if its tables have them.
     """
 
-    document: Document
-    spec: AgentFile | FleetFile
+    name: str
+    numbers: range
+    dim: int
+    alone: bool
+    box: Mapping[str, ArrayLike]
     parameters: Mapping[str, Array]
-    points: Mapping[str, Array]
+    document: Document = _ELSEWHERE
+    spec: AgentFile | FleetFile = _UNKNOWN
+    own: Mapping[str, Array] = field(default_factory=dict)
+    points: Mapping[str, Array] = field(default_factory=dict)
+
+    @property
+    def private_file(self) -> str:
+        """Where its private file is."""
+        return f"agents/{self.numbers.start if self.alone else f'fleet-{self.name}'}.toml"
+
+    def group(self) -> Group:
+        """Return the agents, with their private parameters as well."""
+        for name in self.parameters.keys() & self.own.keys():
+            raise ProblemError(
+                f"parameter {name} of {self.name} must be public or private, got it in both "
+                "tables: remove one column"
+            )
+        every = {**self.parameters, **self.own}
+        count = len(self.numbers)
+        return fleet_group(count, name=self.name, dim=self.dim, **self.box, parameters=every)
+
+    def with_private(self, files: _Files, agents: Collection[int]) -> _StatedAgents:
+        """Add what those of these agents that are here know."""
+        mine = [a for a in self.numbers if a in agents] if len(agents) else []
+        if not mine:
+            return self
+        document = files.document(self.private_file)
+        kind: type[AgentFile] | type[FleetFile] = AgentFile if self.alone else FleetFile
+        spec = document.convert(kind, f"the file of {self.name}")
+        stated = getattr(spec, "parameters", [])
+        named = [stated] if isinstance(stated, str) else stated
+        # A gateway has its own tables only; whether all of its agents are there is seen below.
+        every = len(mine) == len(self.numbers)
+        here = [name for name in named if every or files.has(f"agents/{name}")]
+        tables = [files.table(name, document, "agents/") for name in here]
+        own, points = self._gathered(document, tables, mine) if tables else ({}, {})
+        return replace(self, document=document, spec=spec, own=own, points=points)
+
+    def _gathered(
+        self, document: Document, tables: Sequence[Table], agents: Sequence[int]
+    ) -> tuple[dict[str, Array], dict[str, Array]]:
+        """Parameters and points of all agents of a fleet from its tables."""
+        where, first, count = document.at("parameters"), self.numbers.start, len(self.numbers)
+        places = np.concatenate([table.numbers(self.numbers) for table in tables]) - first
+        lines = np.bincount(places, minlength=count)
+        wanted = np.array(agents) - first
+        wrong = [*np.flatnonzero(lines > 1)[:1], *wanted[lines[wanted] == 0][:1]]
+        if wrong:
+            agent, got = wrong[0] + first, lines[wrong[0]]
+            raise refusal(where, f"the tables must have one line for agent {agent}, got {got}")
+        columns = [table.parameters(_POINTS) for table in tables]
+        if any(c.keys() != columns[0].keys() for c in columns):
+            raise refusal(where, "the tables must all have the same columns, got others")
+        line = np.full(count, -1)
+        line[places] = np.arange(places.size)
+        order = np.where(line >= 0, line, line[wanted[0]])  # an agent elsewhere gets one's here
+        parameters = {n: np.concatenate([c[n] for c in columns])[order] for n in columns[0]}
+        points = {}
+        for key in _POINTS:
+            blocks = [b for table in tables if (b := table.block(key, self.dim)) is not None]
+            if len(blocks) == len(tables):
+                points[key] = np.concatenate(blocks)[order]
+        return parameters, points
 
     def objective(self, group: Group, symbols: Mapping[str, Expression]) -> Expression:
         """Read f; a name of ``symbols`` that is another's gets a message of its own."""
@@ -197,87 +269,6 @@ def _require_local(formula: Expression, group: Group, where: str, what: str) -> 
             f"{what} may name its own state only, got {symbol}: put what couples agents into a "
             "constraint",
         )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class _StatedAgents:
-    """Agents as ``problem.toml`` states them: one by itself, or a fleet.
-
-    Attributes:
-        name: what people call the agent or the fleet.
-        numbers: the agents' numbers, from 1.
-        dim: the dimension of a state.
-        alone: whether it is an agent by itself.
-        box: lower and upper bounds.
-        parameters: the public parameters of a fleet.
-    """
-
-    name: str
-    numbers: range
-    dim: int
-    alone: bool
-    box: Mapping[str, ArrayLike]
-    parameters: Mapping[str, Array]
-
-    @property
-    def private_file(self) -> str:
-        """Where its private file is."""
-        return f"agents/{self.numbers.start if self.alone else f'fleet-{self.name}'}.toml"
-
-    def group(self, private: _Private | None) -> Group:
-        """Return the agents with their private parameters as well."""
-        own = {} if private is None else private.parameters
-        for name in self.parameters.keys() & own.keys():
-            raise ProblemError(
-                f"parameter {name} of {self.name} must be public or private, got it in both "
-                "tables: remove one column"
-            )
-        every = {**self.parameters, **own}
-        count = len(self.numbers)
-        return fleet_group(count, name=self.name, dim=self.dim, **self.box, parameters=every)
-
-    def private(self, files: _Files, agents: Collection[int]) -> _Private | None:
-        """Read what those of these agents that are here know; None if none is."""
-        mine = [a for a in self.numbers if a in agents] if len(agents) else []
-        if not mine:
-            return None
-        document = files.document(self.private_file)
-        kind: type[AgentFile] | type[FleetFile] = AgentFile if self.alone else FleetFile
-        spec = document.convert(kind, f"the file of {self.name}")
-        stated = getattr(spec, "parameters", [])
-        named = [stated] if isinstance(stated, str) else stated
-        # A gateway has its own tables only; whether all of its agents are there is seen below.
-        every = len(mine) == len(self.numbers)
-        here = [name for name in named if every or files.has(f"agents/{name}")]
-        tables = [files.table(name, document, "agents/") for name in here]
-        parameters, points = self._gathered(document, tables, mine) if tables else ({}, {})
-        return _Private(document=document, spec=spec, parameters=parameters, points=points)
-
-    def _gathered(
-        self, document: Document, tables: Sequence[Table], agents: Sequence[int]
-    ) -> tuple[dict[str, Array], dict[str, Array]]:
-        """Parameters and points of all agents of a fleet from its tables."""
-        where, first, count = document.at("parameters"), self.numbers.start, len(self.numbers)
-        places = np.concatenate([table.numbers(self.numbers) for table in tables]) - first
-        lines = np.bincount(places, minlength=count)
-        wanted = np.array(agents) - first
-        wrong = [*np.flatnonzero(lines > 1)[:1], *wanted[lines[wanted] == 0][:1]]
-        if wrong:
-            agent, got = wrong[0] + first, lines[wrong[0]]
-            raise refusal(where, f"the tables must have one line for agent {agent}, got {got}")
-        columns = [table.parameters(_POINTS) for table in tables]
-        if any(c.keys() != columns[0].keys() for c in columns):
-            raise refusal(where, "the tables must all have the same columns, got others")
-        line = np.full(count, -1)
-        line[places] = np.arange(places.size)
-        order = np.where(line >= 0, line, line[wanted[0]])  # an agent elsewhere gets one's here
-        parameters = {n: np.concatenate([c[n] for c in columns])[order] for n in columns[0]}
-        points = {}
-        for key in _POINTS:
-            blocks = [b for table in tables if (b := table.block(key, self.dim)) is not None]
-            if len(blocks) == len(tables):
-                points[key] = np.concatenate(blocks)[order]
-        return parameters, points
 
 
 def _numbered(document: Document, spec: ProblemFile, files: _Files) -> Iterator[_StatedAgents]:
