@@ -63,6 +63,13 @@ def test_an_agent_gets_ready_for_rounds_without_scipy_and_cryptography() -> None
     assert loaded(code, {"clarabel", "cryptography", "matplotlib", "opendp", "scipy"}) == set()
 
 
+def test_options_are_read_without_pydantic() -> None:
+    words = ["sottovoce", "agent", "3.toml", "--keys", "k", "--cloud", "wss://h:1"]
+    code = f"import sys\nsys.argv = {words}\nfrom sottovoce.cli import main\n"
+    refused = "try:\n    main()\nexcept SystemExit as ended:\n    assert ended.code == 2"
+    assert loaded(code + refused, {"pydantic", "numpy"}) == {"numpy"}
+
+
 def test_the_list_of_commands_loads_nothing_heavy() -> None:
     assert loaded(helping()) == set()
 

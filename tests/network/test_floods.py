@@ -19,8 +19,9 @@ from network_harness import member, page, peer, plan_for, run, serving
 
 from sottovoce.network.cloud import Cloud
 from sottovoce.network.identity.tls import client_context
+from sottovoce.network.transport import connection as connection_module
 from sottovoce.network.transport import limits as limits_module
-from sottovoce.network.transport import listener as listener_module
+from sottovoce.network.transport import server as server_module
 from sottovoce.network.transport.limits import (
     CONNECTIONS,
     PAGES,
@@ -166,7 +167,7 @@ async def test_a_certificate_has_so_many_connections_and_no_more(
 async def test_a_request_that_is_never_complete_is_dropped(
     said: bytes, paper: Problem, keys: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(listener_module, "REQUEST_SECONDS", 0.1)
+    monkeypatch.setattr(connection_module, "REQUEST_SECONDS", 0.1)
 
     async with serving(plan_for(paper), keys, tmp_path / "run.db", rounds=3) as cloud:
         reader, writer = await asyncio.open_connection(
@@ -238,7 +239,7 @@ def test_the_soft_limit_of_descriptors_is_raised_and_a_reserve_is_kept() -> None
 async def test_no_connection_takes_the_reserve(
     paper: Problem, keys: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(listener_module, "most_sockets", lambda: 3)
+    monkeypatch.setattr(server_module, "most_sockets", lambda: 3)
 
     async with serving(plan_for(paper), keys, tmp_path / "run.db", rounds=3) as cloud:
         held = [await asyncio.open_connection("127.0.0.1", cloud.port) for _ in range(5)]

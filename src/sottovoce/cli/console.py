@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json as json_text
-import math
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from rich import box
-from rich.console import Console, JustifyMethod, RenderableType
+from rich.console import Console, JustifyMethod, OverflowMethod, RenderableType
 from rich.markup import escape
 from rich.table import Table
 
@@ -50,21 +48,12 @@ def print_json(value: object) -> None:
     sys.stdout.write(json_of(value))
 
 
-def json_of(value: object, *, indent: int | None = 2) -> str:
+def json_of(value: object, *, indent: int = 2) -> str:
     """Return a value as JSON; arrays become lists, infinities and NaN become null."""
-    return json_text.dumps(_plain(value), indent=indent, allow_nan=False) + "\n"
+    import msgspec
 
-
-def _plain(value: object) -> object:
-    if isinstance(value, Mapping):
-        return {str(key): _plain(item) for key, item in value.items()}
-    if hasattr(value, "tolist"):  # NumPy's arrays and numbers
-        return _plain(value.tolist())
-    if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    return value
+    data = msgspec.json.encode(value, enc_hook=lambda numpy: numpy.tolist())
+    return msgspec.json.format(data, indent=indent).decode() + "\n"
 
 
 def picked(value: object, *names: str) -> dict[str, object]:
@@ -86,12 +75,18 @@ def _print_plain(plain: PlainTable) -> None:
 
 
 def table_of(
-    title: str, *columns: str, justify: JustifyMethod = "left", lines: box.Box = box.HEAVY_HEAD
+    title: str,
+    *columns: str,
+    justify: JustifyMethod = "left",
+    lines: box.Box = box.HEAVY_HEAD,
+    words: bool = False,
 ) -> Table:
-    """Return an empty table: the first column to the left, figures to the right."""
+    """Return an empty table: the first column to the left, figures to the right, words folded."""
     table = Table(title=title, title_justify=justify, box=lines)
     for place, heading in enumerate(columns):
-        table.add_column(heading, justify="right" if place else "left")
+        figures = place > 0 and not words
+        overflow: OverflowMethod = "fold" if words else "ellipsis"
+        table.add_column(heading, justify="right" if figures else "left", overflow=overflow)
     return table
 
 

@@ -168,10 +168,10 @@ class RunOptions(PrivacyOptions):
 
 def with_options(command: Callable[..., None]) -> Callable[..., None]:
     """Put ``option`` and ``argument``, and the fields of dataclasses, on the command line."""
-    hints, signature = get_type_hints(command, include_extras=True), inspect.signature(command)
+    hints = get_type_hints(command, include_extras=True)
     groups: dict[str, type] = {}
     flat: list[inspect.Parameter] = []
-    for name, parameter in signature.parameters.items():
+    for name, parameter in inspect.signature(command).parameters.items():
         kind = hints[name]
         if not is_dataclass(kind):
             flat.append(_flattened(name, kind, parameter.default))
@@ -180,19 +180,19 @@ def with_options(command: Callable[..., None]) -> Callable[..., None]:
         types = get_type_hints(kind, include_extras=True)
         flat += [_flattened(f.name, types[f.name], f) for f in fields(kind)]
 
+    ordered = sorted(flat, key=lambda p: p.default is not p.empty)
+    stated = inspect.Signature(ordered)
+
     @wraps(command)
     def flattened(*args: object, **values: object) -> None:
+        bound = stated.bind(*args, **values)
+        bound.apply_defaults()
+        arguments = bound.arguments
         for name, kind in groups.items():
-            names = [f.name for f in fields(kind) if f.name in values]
-            values[name] = kind(**{field: values.pop(field) for field in names})
-        bound = signature.bind(*args, **values)
-        for parameter in flat:
-            if parameter.name in signature.parameters:
-                bound.arguments.setdefault(parameter.name, parameter.default)
-        command(**bound.arguments)
+            arguments[name] = kind(**{f.name: arguments.pop(f.name) for f in fields(kind)})
+        command(**arguments)
 
-    ordered = sorted(flat, key=lambda p: p.default is not p.empty)
-    flattened.__signature__ = inspect.Signature(ordered)  # type: ignore[attr-defined]
+    flattened.__signature__ = stated  # type: ignore[attr-defined]
     flattened.__annotations__ = {parameter.name: parameter.annotation for parameter in ordered}
     return flattened
 

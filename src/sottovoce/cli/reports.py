@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -72,7 +72,7 @@ def certificate_data(certificate: Certificate) -> dict[str, object]:
         ],
         "domain": [_box(g) for g in certificate.domain],
         "original_domain": [_box(g) for g in certificate.cloud.groups],
-        "sums": [asdict(row) for row in _sum_rows(certificate)],
+        "sums": list(_sum_rows(certificate)),
         "outputs": certificate.cloud.sums.labels(),
         "sensitivity": {
             "largest": S.largest(),
@@ -102,27 +102,18 @@ def _box(group: Group) -> dict[str, object]:
 
 
 def _assumptions(certificate: Certificate) -> Table:
-    table = _folded("Assumptions of Theorem 1", "assumption", "status", "how")
+    columns = ("assumption", "status", "how")
+    table = table_of("Assumptions of Theorem 1", *columns, words=True)
     for a in certificate.assumptions:
-        at = "" if a.witness is None else f" at {_point(a.witness)}"
-        table.add_row(a.name, f"[{_COLOURS[a.status]}]{a.status}[/]", f"{a.detail}{at}")
+        witness = ", ".join(f"{name} = {v:.6g}" for name, v in (a.witness or {}).items())
+        how = a.detail if a.witness is None else f"{a.detail} at {witness}"
+        table.add_row(a.name, f"[{_COLOURS[a.status]}]{a.status}[/]", how)
     return table
-
-
-def _folded(title: str, *columns: str) -> Table:
-    table = Table(title=title, title_justify="left")
-    for heading in columns:
-        table.add_column(heading, overflow="fold")
-    return table
-
-
-def _point(witness: Mapping[str, float]) -> str:
-    return ", ".join(f"{name} = {value:.6g}" for name, value in witness.items())
 
 
 def _domain(certificate: Certificate) -> Table:
     title = "Domain: original box and what the constraints leave of it, plus a margin"
-    table = _folded(title, "agent", "original", "kept")
+    table = table_of(title, "agent", "original", "kept", words=True)
     for before, after in zip(certificate.cloud.groups, certificate.domain, strict=True):
         for c, component in enumerate(before.symbols[:_SHOWN]):
             table.add_row(component.name, _range(before, c), _range(after, c))
@@ -133,48 +124,36 @@ def _range(group: Group, c: int) -> str:
     return f"[{group.lower[:, c].min():.6g}, {group.upper[:, c].max():.6g}]"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _SumRow:
-    """One sum, or a constraint that became none, in words."""
-
-    constraint: str
-    sum: str | None
-    formula: str
-    must: str
-    why: str
-
-
-def _sum_rows(certificate: Certificate) -> Iterator[_SumRow]:
+def _sum_rows(certificate: Certificate) -> Iterator[dict[str, str | None]]:
+    """Yield every sum, and every constraint that became none, in words."""
     sums, labels = certificate.cloud.sums, certificate.cloud.sums.labels()
     held = {row: region for region in sums.regions for row in region.rows}
     origins = [origin for origin in sums.origins for _ in range(origin.count)]
-    row = 0
-    for family in sums.families:
-        for r in range(family.rows):
-            must = _interval(sums.lower[row], sums.upper[row])
-            if row in held:
-                names = zip(held[row].symbols, held[row].rows, strict=True)
-                phi = substitute(held[row].phi, {s: symbol(labels[o]) for s, o in names})
-                must = f"{_shown(phi)} <= 0"
-            yield _SumRow(
-                constraint=origins[row].name,
-                sum=labels[row],
-                formula=_formula(family, r),
-                must=must,
-                why=origins[row].how,
-            )
-            row += 1
+    places = ((family, r) for family in sums.families for r in range(family.rows))
+    for row, (family, r) in enumerate(places):
+        must = _interval(sums.lower[row], sums.upper[row])
+        if row in held:
+            names = zip(held[row].symbols, held[row].rows, strict=True)
+            phi = substitute(held[row].phi, {s: symbol(labels[o]) for s, o in names})
+            must = f"{_shown(phi)} <= 0"
+        yield {
+            "constraint": origins[row].name,
+            "sum": labels[row],
+            "formula": _formula(family, r),
+            "must": must,
+            "why": origins[row].how,
+        }
     local = {row.label for kept in certificate.cloud.kept for row in kept}
     for single in certificate.cloud.own:
-        yield _SumRow(
-            constraint=single.name,
-            sum=None,
-            formula=_shown(single.rest[0]),
-            must="= 0" if single.equality else "<= 0",
-            why="names one agent, which keeps it locally: no multiplier, no release"
-            if single.name in local
-            else "names one component of one state: a bound, no multiplier, no release",
-        )
+        kept = "names one agent, which keeps it locally: no multiplier, no release"
+        bound = "names one component of one state: a bound, no multiplier, no release"
+        yield {
+            "constraint": single.name,
+            "sum": None,
+            "formula": _shown(single.rest[0]),
+            "must": "= 0" if single.equality else "<= 0",
+            "why": kept if single.name in local else bound,
+        }
 
 
 def _formula(family: Constraint, row: int) -> str:
@@ -202,11 +181,11 @@ def _interval(lower: float, upper: float) -> str:
 
 def _sums(certificate: Certificate) -> Table:
     title = "Sums: what agents contribute to, and where it must lie"
-    table = _folded(title, "constraint", "sum", "formula", "must be", "why")
+    columns = ("constraint", "sum", "formula", "must be", "why")
+    table = table_of(title, *columns, words=True)
     rows = list(_sum_rows(certificate))
     for row in rows[:_SHOWN]:
-        cells = (row.constraint, row.sum or "none", row.formula, row.must, row.why)
-        table.add_row(*(escape(cell) for cell in cells))
+        table.add_row(*(escape(cell or "none") for cell in row.values()))
     if len(rows) > _SHOWN:
         table.add_row(f"... {len(rows) - _SHOWN} more", "", "", "", "")
     return table
@@ -346,37 +325,41 @@ def result_table(result: Result) -> Table:
     return table
 
 
-def _kept(feasible: Mapping[str, float] | None) -> str:
-    if feasible is None:
-        return "no margin: an active limit is exceeded by about every second answer"
-    each = "a certain one" if feasible["each_row"] else "one"
-    rest = up(1.0 - feasible["probability"], 3)
-    return f"P(the answer is confirmed and violates {each}) <= {rest}"
-
-
 def status_table(summary: RunSummary) -> Table:
     """Return a run by what its store says."""
-    table = Table(show_header=False)
-    config = summary.config
-    table.add_row("status", summary.status + (f": {summary.reason}" if summary.reason else ""))
+    config, reason = summary.config, f": {summary.reason}" if summary.reason else ""
     total = "" if config is None else f" of {config.rounds:,}"
-    table.add_row("rounds", f"{summary.rounds:,}{total}")
-    table.add_row("begun", summary.created)
+    rows = {
+        "status": f"{summary.status}{reason}",
+        "rounds": f"{summary.rounds:,}{total}",
+        "begun": summary.created,
+    }
     if config is not None:
         promise = config.promise
-        table.add_row("run", config.run_id)
-        table.add_row("noise", config.noise)
-        table.add_row(
-            "promise",
-            f"({up(promise['epsilon'], 4)}, {up(promise['delta'], 4)})-DP or better for every "
-            f"agent, mu = {up(promise['gdp_mu'], 4)}",
-        )
+        figures = {name: up(promise[name], 4) for name in ("epsilon", "delta", "gdp_mu")}
         hide = adjacency_of(promise["hide"], radius=promise["radius"], rounds=promise["rounds"])
-        table.add_row(f"hidden ({hide.kind})", hidden(hide))
-        table.add_row("trust", WORDS[trust_of(promise.get("trust", "one")).kind])
-        table.add_row("constraints", _kept(promise.get("feasible")))
-    table.add_row("prices", ", ".join(f"{p:.4g}" for p in summary.price[:16]))
-    table.add_row("held", f"{summary.held:,} agent-rounds")
+        kept = "no margin: an active limit is exceeded by about every second answer"
+        if (feasible := promise.get("feasible")) is not None:
+            each = "a certain one" if feasible["each_row"] else "one"
+            rest = up(1.0 - feasible["probability"], 3)
+            kept = f"P(the answer is confirmed and violates {each}) <= {rest}"
+        rows |= {
+            "run": config.run_id,
+            "noise": config.noise,
+            "promise": "({epsilon}, {delta})-DP or better for every agent, mu = {gdp_mu}".format(
+                **figures
+            ),
+            f"hidden ({hide.kind})": hidden(hide),
+            "trust": WORDS[trust_of(promise.get("trust", "one")).kind],
+            "constraints": kept,
+        }
     refused = ", ".join(f"{code} {n:,}" for code, n in sorted(summary.incidents.items()))
-    table.add_row("refused, clipped", refused or "none")
+    rows |= {
+        "prices": ", ".join(f"{p:.4g}" for p in summary.price[:16]),
+        "held": f"{summary.held:,} agent-rounds",
+        "refused, clipped": refused or "none",
+    }
+    table = Table(show_header=False)
+    for row in rows.items():
+        table.add_row(*row)
     return table

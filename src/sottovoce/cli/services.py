@@ -246,7 +246,7 @@ class AgentOptions:
             handle = os.open(path, os.O_CREAT | os.O_TRUNC | os.O_WRONLY, 0o600)
             with os.fdopen(handle, "w", encoding="utf-8") as file:
                 path.chmod(0o600)  # also where the file was there before
-                file.write(json_of(answer, indent=None))
+                file.write(json_of(answer, indent=0))
         except OSError as error:
             raise DiskError(f"{path} cannot be written: {error.strerror}") from None
 

@@ -155,7 +155,7 @@ class Cloud(Service):
     @property
     def port(self) -> int:
         """The port it listens on."""
-        return self._listening.listener.port
+        return self._listening.port
 
     @property
     def round(self) -> int:
@@ -193,7 +193,7 @@ class Cloud(Service):
         self._store = CloudStore(self.store, keep_states=self.keep_states, new=self.new)
         server = self._prepare(keys)
         self._live.add_to(server)
-        Pages(keys, self._metrics, self._facts).add_to(server.listener.app)
+        Pages(keys, self._metrics, self._facts).add_to(server.app)
         await self._listen_at(server, self.listen)
         self._began = time.perf_counter()
         self._runner.start()

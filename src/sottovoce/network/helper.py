@@ -87,7 +87,7 @@ class Helper(Service):
     @property
     def port(self) -> int:
         """The port it listens on."""
-        return self._listening.listener.port
+        return self._listening.port
 
     @property
     def round(self) -> int:
@@ -138,7 +138,7 @@ class Helper(Service):
             decode=decode_to_helper,
             role=CLOUD,
         )
-        server.listener.app.router.add_get("/healthz", self._healthz)
+        server.app.router.add_get("/healthz", self._healthz)
         await self._listen_at(server, self.listen)
         note("helper listening", port=self.port, round=self.round)
 

@@ -93,7 +93,7 @@ class Relay(Service):
     async def port(self) -> int:
         """Wait until the relay listens, and return the port."""
         await self._opened.wait()
-        return self._listening.listener.port
+        return self._listening.port
 
     async def run(self, *, linger: float = LINGER_SECONDS) -> int:
         """Relay until the run is done, or ``linger`` seconds longer; return the rounds.
@@ -154,7 +154,7 @@ class Relay(Service):
         )
         await self._listen_at(server, self.listen)
         self._opened.set()
-        note("listening", port=server.listener.port, round=machine.below.round)
+        note("listening", port=server.port, round=machine.below.round)
 
     def _send(self, action: Send) -> None:
         self._listening.post(action)

@@ -80,7 +80,7 @@ class Service(ABC):
             self._close_files()
 
     async def _listen_at(self, server: Server, listen: tuple[str, int]) -> None:
-        await server.listener.open(listen, self._supervisor)
+        await server.open(listen, self._supervisor)
         self._server = server
         self._metrics.start()
 

@@ -16,7 +16,7 @@ from prometheus_client.registry import Collector
 from sottovoce.network.identity.certificates import OPERATOR, read_identity
 from sottovoce.network.observe.metrics import TURNED_AWAY, Metrics
 from sottovoce.network.protocol.messages import Code
-from sottovoce.network.transport.listener import require_role
+from sottovoce.network.transport.connection import require_role
 
 STALE_SECONDS: Final = 10.0
 """A revocation list that could not be read for this long is stale; it is tried every second."""

@@ -7,6 +7,7 @@ import contextlib
 import logging
 import random
 from collections.abc import Awaitable, Callable
+from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import Final, Generic, TypeVar, final
 
@@ -28,6 +29,7 @@ Message = TypeVar("Message")
 
 
 @final
+@dataclass(eq=False)
 class Client(Generic[Message]):
     """One peer's way to a cloud, a relay or a helper.
 
@@ -39,21 +41,15 @@ class Client(Generic[Message]):
         longest_pause: seconds between attempts, at most.
     """
 
-    def __init__(
-        self,
-        url: str,
-        keys: Path,
-        decode: Callable[[bytes], Message],
-        *,
-        limit: int,
-        longest_pause: float = LONGEST_PAUSE,
-    ) -> None:
-        self._url = url
-        self._keys = keys
-        self._decode = decode
-        self._context = client_context(keys)
-        self._limit = limit
-        self._longest_pause = longest_pause
+    url: str
+    keys: Path
+    decode: Callable[[bytes], Message]
+    _: KW_ONLY
+    limit: int
+    longest_pause: float = LONGEST_PAUSE
+
+    def __post_init__(self) -> None:
+        self._context = client_context(self.keys)
         self._failures = 0
         self._socket: aiohttp.ClientWebSocketResponse | None = None
         self._sending: set[asyncio.Task[None]] = set()
@@ -111,7 +107,7 @@ class Client(Generic[Message]):
                 if done():
                     return
                 # Jitter: a thousand agents must not all come back in the same instant.
-                pause = FIRST_PAUSE if progress() > before else min(2 * pause, self._longest_pause)
+                pause = FIRST_PAUSE if progress() > before else min(2 * pause, self.longest_pause)
                 await asyncio.sleep(pause * random.uniform(0.5, 1.0))  # noqa: S311
 
     async def _converse(
@@ -125,7 +121,7 @@ class Client(Generic[Message]):
                 message = await socket.receive()
                 if message.type is not WSMsgType.BINARY:
                     return
-                going = await hear(self._decode(message.data))
+                going = await hear(self.decode(message.data))
         except MalformedError:
             note("malformed message", level=logging.WARNING)
         except (aiohttp.ClientError, OSError) as error:
@@ -137,7 +133,7 @@ class Client(Generic[Message]):
         try:
             async with asyncio.timeout(CONNECT_SECONDS):
                 self._socket = await session.ws_connect(
-                    self._url, heartbeat=HEARTBEAT_SECONDS, max_msg_size=self._limit
+                    self.url, heartbeat=HEARTBEAT_SECONDS, max_msg_size=self.limit
                 )
         except aiohttp.WSServerHandshakeError as error:
             if error.status == 403:
@@ -151,7 +147,7 @@ class Client(Generic[Message]):
     def _unreachable(self, reason: str) -> None:
         from sottovoce.network.identity.certificates import require_current  # large, rarely needed
 
-        require_current(self._keys / "cert.pem")  # a server ends the handshake silently
+        require_current(self.keys / "cert.pem")  # a server ends the handshake silently
         self._failures += 1
         level = logging.WARNING if self._failures == 1 else logging.DEBUG
         note("cannot connect", level=level, error=reason, attempt=self._failures)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, final
 
 from sottovoce.network.failures import HaltedError, RefusedError
@@ -34,6 +35,7 @@ Name = tuple[tuple[int, ...], bytes]
 
 
 @final
+@dataclass(eq=False)
 class HelperLink:
     """Asks the helper on the cloud's behalf, again on every new connection.
 
@@ -50,22 +52,16 @@ class HelperLink:
         connected: whether the helper takes part in the run at the moment.
     """
 
-    def __init__(
-        self,
-        config: str,
-        post: Callable[[ToHelper], None],
-        keep: Callable[[Commit, bytes], None],
-        later: Callable[..., object],
-        receipt: bytes = b"",
-    ) -> None:
+    config: str
+    post: Callable[[ToHelper], None]
+    keep: Callable[[Commit, bytes], None]
+    later: Callable[..., object]
+    receipt: bytes = b""
+
+    def __post_init__(self) -> None:
         self.answered: Callable[[Commit, bytes], None]
         self.pledged: Callable[[int, bytes | None], None]
         self.connected = False
-        self._config = config
-        self._post = post
-        self._keep = keep
-        self._later = later
-        self._receipt = receipt
         self._opened_times = 0
         self._full: Commit | None = None
         self._names: dict[Name, int] = {}
@@ -77,7 +73,7 @@ class HelperLink:
         """Have the helper sign what is asked of agents, and tell ``pledged``."""
         number = self._number((agents.agents, agents.mask))
         if number in self._pledges:
-            self._later(self.pledged, agents.peer, self._pledges[number])
+            self.later(self.pledged, agents.peer, self._pledges[number])
             return
         self._waiting.setdefault(number, []).append(agents.peer)
         if self.connected:
@@ -86,7 +82,7 @@ class HelperLink:
     def ask(self, full: Commit) -> None:
         """Ask for the masks of a round, until it is answered."""
         self._full = full
-        self._keep(full, self._receipt)
+        self.keep(full, self.receipt)
         if self.connected:
             self._ask(full)
 
@@ -108,7 +104,7 @@ class HelperLink:
         match message:
             case None:
                 self._met.clear()
-                self._post(Open(version=HELPER_VERSION, config=self._config))
+                self.post(Open(version=HELPER_VERSION, config=self.config))
             case Opened():
                 self._opened(message)
             case Pledged():
@@ -138,7 +134,7 @@ class HelperLink:
         if full is None or message.round != full.k:
             return  # asked twice over two connections: the first answer was taken
         self._full = None
-        self._receipt = message.receipt
+        self.receipt = message.receipt
         self.answered(full, message.values)
 
     def _refused(self, message: Refusal) -> None:
@@ -162,7 +158,7 @@ class HelperLink:
         if number not in self._met:
             agents, mask = list(self._names)[number - 1]  # in the order of their numbers
             self._met.add(number)
-            self._post(Introduction(number=number, agents=list(agents), mask=mask))
+            self.post(Introduction(number=number, agents=list(agents), mask=mask))
 
     def _ask(self, full: Commit) -> None:
         listed = []
@@ -171,4 +167,4 @@ class HelperLink:
             number = self._number((part.party.agents, mask.key))
             self._introduce(number)
             listed.append((number, mask.session, mask.round))
-        self._post(Ask(round=full.k, taken=sorted(listed), receipt=self._receipt))
+        self.post(Ask(round=full.k, taken=sorted(listed), receipt=self.receipt))

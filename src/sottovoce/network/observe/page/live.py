@@ -10,7 +10,7 @@ import os
 import secrets
 import time
 from collections.abc import Callable
-from functools import partial
+from dataclasses import KW_ONLY, dataclass
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, Final, Self, final
@@ -33,8 +33,8 @@ from sottovoce.network.observe.page.charts import (
     about,
 )
 from sottovoce.network.protocol.actions import Record
-from sottovoce.network.transport.listener import Connection, Handler, connection_of, require_role
-from sottovoce.network.transport.server import Server
+from sottovoce.network.transport.connection import Connection, connection_of, require_role
+from sottovoce.network.transport.server import Handler, Server
 from sottovoce.privacy.ledger import Account, Ledger
 from sottovoce.privacy.noise_plan import NoisePlan
 from sottovoce.privacy.statement import down, up
@@ -102,6 +102,7 @@ TYPES: Final = {
 
 
 @final
+@dataclass(eq=False)
 class Live:
     """Samples a run by the clock, and tells every viewer what is new to it.
 
@@ -114,21 +115,18 @@ class Live:
         facts: who is there, and what is wrong.
     """
 
-    def __init__(
-        self,
-        metrics: Metrics,
-        *,
-        plan: NoisePlan,
-        config: RunConfig,
-        ledger: Ledger | None,
-        sample: Callable[[], Record | None],
-        facts: Callable[[], Facts],
-    ) -> None:
-        constraints = ShownConstraints.of(plan)
-        self._metrics, self._sample, self._facts = metrics, sample, facts
+    metrics: Metrics
+    _: KW_ONLY
+    plan: NoisePlan
+    config: RunConfig
+    ledger: Ledger | None
+    sample: Callable[[], Record | None]
+    facts: Callable[[], Facts]
+
+    def __post_init__(self) -> None:
+        constraints = ShownConstraints.of(self.plan)
         self._samples = Samples(constraints)
-        self._budget_rows = partial(budget_rows, plan, ledger)
-        self._about = event("run", about(plan, config, constraints))
+        self._about = event("run", about(self.plan, self.config, constraints))
         self._status = self._budget = b""
         self._status_due = self._budget_due = 0.0
         self._files = {name: (files(__package__) / name).read_bytes() for name in TYPES}
@@ -143,18 +141,18 @@ class Live:
     def add_to(self, server: Server) -> None:
         """Add the page to a server."""
         server.index = self._file
-        server.listener.app.router.add_get("/page/{name}", self._file)
-        server.listener.app.router.add_get("/events", self._events)
+        server.app.router.add_get("/page/{name}", self._file)
+        server.app.router.add_get("/events", self._events)
 
     async def run(self) -> None:
         """Take samples for as long as the cloud runs."""
         while True:
             await asyncio.sleep(TICK_SECONDS)
-            self._samples.add(self._sample())
+            self._samples.add(self.sample())
 
     async def close(self) -> None:
         """Tell the viewers how it ended, and let them go, within a second."""
-        self._samples.add(self._sample())
+        self._samples.add(self.sample())
         self._status_due = 0.0
         self._over.set()
         with contextlib.suppress(TimeoutError):
@@ -177,7 +175,7 @@ class Live:
         require_role(request, OPERATOR)
         viewer = connection_of(request)
         if len(self._viewers) >= VIEWERS:
-            self._metrics.turned_away["viewer"] += 1
+            self.metrics.turned_away["viewer"] += 1
             raise web.HTTPServiceUnavailable(text=f"{VIEWERS} pages are open already: close one")
         self._viewers.add(viewer)
         try:
@@ -214,7 +212,7 @@ class Live:
                 await asyncio.wait_for(self._over.wait(), TICK_SECONDS)
 
     def _turn_away(self, viewer: Connection) -> None:
-        self._metrics.turned_away["viewer"] += 1
+        self.metrics.turned_away["viewer"] += 1
         self._viewers.discard(viewer)
         viewer.abort()
 
@@ -232,7 +230,7 @@ class Live:
     def _current_status(self) -> bytes:
         if time.monotonic() >= self._status_due:
             self._status_due = time.monotonic() + STATUS_SECONDS
-            facts = self._facts().listed()
+            facts = self.facts().listed()
             del facts["price"]  # there may be thousands; charts show the first
             self._status = event("status", facts)
         return self._status
@@ -240,7 +238,9 @@ class Live:
     async def _current_budget(self) -> bytes:
         if time.monotonic() >= self._budget_due:
             self._budget_due = time.monotonic() + LEDGER_SECONDS
-            self._budget = event("budget", await asyncio.to_thread(self._budget_rows))
+            self._budget = event(
+                "budget", await asyncio.to_thread(budget_rows, self.plan, self.ledger)
+            )
         return self._budget
 
 
