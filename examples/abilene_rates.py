@@ -1,7 +1,7 @@
-"""Share the Abilene backbone between 132 flows whose worth stays private.
+"""Network utility maximization: 132 flows with private utilities share the Abilene backbone.
 
 Every ordered pair of the twelve routers is a flow: an agent with a rate and a private utility
-``w log(rate)``. What couples them are the capacities of thirty directed links.
+``w log(rate)``. The capacities of thirty directed links couple the flows.
 """
 
 from itertools import permutations
@@ -25,7 +25,7 @@ RUNS = 32
 
 
 def shortest_paths() -> tuple[list[tuple[int, int]], list[list[int]]]:
-    """Return the directed links, and for every pair of routers the links on its way."""
+    """Return the directed links, and for every pair of routers the links on its route."""
     routers = sorted({router for link in LINKS for router in link})
     n = len(routers)
     far = np.full((n, n), np.inf)

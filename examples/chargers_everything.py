@@ -1,8 +1,8 @@
-"""Hide everything of 100,000 chargers, nearly for free: noise does not grow with the fleet.
+"""Hide everything about each of 100,000 chargers cheaply: noise does not grow with the fleet.
 
-Hiding everything makes ANY two behaviours of a charger within its box look alike: its plan, its
-start, its owner's objective and the data behind it. The noise depends on what one charger can add
-to a sum, so the larger the fleet, the less it matters.
+Under ``sv.Everything`` ANY two behaviours of a charger within its box are adjacent, so its plan,
+its start, its owner's objective and the data behind it are hidden. The noise is proportional to the
+range of one charger, so it matters less the larger the fleet.
 """
 
 import numpy as np
@@ -15,7 +15,7 @@ FLEET = 100_000
 
 
 def planned(n: int) -> tuple[sv.Problem, NoisePlan]:
-    """Return n chargers that share a network, and the noise that hides everything of each."""
+    """Return n chargers that share a network, and a plan that hides everything about each."""
     problem = sv.gallery.chargers(n)
     certificate = sv.certify(problem.cloud)
     hide = sv.Everything(rounds=ROUNDS)

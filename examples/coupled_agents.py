@@ -1,4 +1,4 @@
-"""Constraints that mix agents: which sums they become, and with what noise these are released."""
+"""Constraints that mix agents: the sums that they become, and the noise on each sum."""
 
 import sottovoce as sv
 

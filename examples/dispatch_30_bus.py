@@ -1,16 +1,16 @@
-"""Dispatch six generators of a 30-bus grid whose costs stay with their owners.
+"""Economic dispatch of six generators with private costs on a 30-bus grid.
 
 Buses, lines and costs are those of MATPOWER's case30: the network of Alsac and Stott (IEEE
 Transactions on Power Apparatus and Systems 93, 1974), the generators of Ferrero, Shahidehpour and
-Ramesh (IEEE Transactions on Power Systems 12, 1997). Flows are linear in what is fed in (DC power
-flow): row ``l`` of the matrix of distribution factors says how much of a MW goes over line ``l``.
+Ramesh (IEEE Transactions on Power Systems 12, 1997). Flows are linear in the injections (DC power
+flow): row ``l`` of the power transfer distribution factors (PTDF) belongs to line ``l``.
 """
 
 import numpy as np
 
 import sottovoce as sv
 
-PEAK = 1.3  # an evening: so much more than the published load
+PEAK = 1.3  # an evening: load relative to the published one
 LOAD = {  # bus: MW
     2: 21.7, 3: 2.4, 4: 7.6, 7: 22.8, 8: 30.0, 10: 5.8, 12: 11.2, 14: 6.2, 15: 8.2, 16: 3.5,
     17: 9.0, 18: 3.2, 19: 9.5, 20: 2.2, 21: 17.5, 23: 3.2, 24: 8.7, 26: 3.5, 29: 2.4, 30: 10.6,

@@ -1,7 +1,7 @@
-"""Charge a fleet of cars without revealing how much each needs, or when it is parked.
+"""Charge a fleet of cars with private energy needs and parking times.
 
-A car must have its energy by the time it leaves: a private equality over its hours, inside a
-private window. Public is that no car draws more than 22 kW, and what the network carries.
+A car must have its energy when it leaves: a private equality over its hours, inside a private time
+window. Public are the limit of 22 kW per car and the capacity of the network.
 """
 
 import numpy as np
@@ -9,12 +9,12 @@ import numpy as np
 import sottovoce as sv
 
 ROUNDS = 60
-PER_CAR = 1.55  # kW that the network carries
+PER_CAR = 1.55  # kW of network capacity per car
 HOURS = 8  # of the night, from 22:00
 
 
 def charging(cars: int) -> sv.Problem:
-    """Return a problem of so many cars; needs, connectors and windows are drawn."""
+    """Return a problem with the given number of cars and random needs, connectors and windows."""
     rng = np.random.default_rng(0)
     connector = rng.choice([3.7, 7.4, 11.0, 22.0], cars, p=[0.15, 0.45, 0.3, 0.1])
     come, leave = rng.integers(0, 3, cars), rng.integers(6, HOURS + 1, cars)

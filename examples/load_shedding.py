@@ -1,7 +1,7 @@
-"""Shed load in many buildings for four hours, without asking any of them what it can do without.
+"""Demand response: many buildings with private discomfort shed load for four hours.
 
-The grid's operator needs so many MW in each hour. A building sheds up to 40 kW, at a discomfort
-that only it knows, and no more than its own energy in all hours together: a private row.
+The grid's operator needs a given reduction in each hour. A building sheds up to 40 kW, at a private
+discomfort, and at most its private energy over all hours: a local constraint.
 """
 
 import numpy as np
@@ -14,7 +14,7 @@ RUNS = 16
 
 
 def shedding(buildings: int) -> sv.Problem:
-    """Return a problem of so many buildings; discomfort and energy are drawn."""
+    """Return a problem with the given number of buildings and random discomfort and energy."""
     rng = np.random.default_rng(0)
     building = sv.agents(
         buildings, dim=4, lower=0.0, upper=40.0, name="building",

@@ -1,8 +1,8 @@
-"""Estimate an effect in each of many clinics, with one budget for all, and show no patient.
+"""Private lasso: estimate an effect in each of many clinics under one shared budget.
 
-Clinic ``i`` explains its patients' outcomes by their doses, ``f_i(t) = |a_i t - b_i|^2 / (2 m)``.
-Effects must stay small together, ``sum_i |t_i| <= budget``, so that chance is not taken for an
-effect. The price of that budget is the penalty of a lasso that all clinics share.
+Clinic ``i`` regresses its patients' outcomes on their doses, ``f_i(t) = |a_i t - b_i|^2 / (2 m)``.
+The budget ``sum_i |t_i| <= budget`` shrinks spurious effects. Its price is the penalty of a lasso
+that all clinics share.
 """
 
 import numpy as np
@@ -15,7 +15,7 @@ RUNS = 32
 
 
 def clinics(n: int) -> sv.Problem:
-    """Return n clinics, one in four of which has an effect to find."""
+    """Return n clinics, of which one in four has a true effect."""
     rng = np.random.default_rng(0)
     dose = rng.normal(size=(n, PATIENTS))
     effect = rng.choice([0.0, 0.0, 0.0, 1.0], size=n)

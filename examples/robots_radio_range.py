@@ -1,7 +1,7 @@
-"""Robots go where they alone want to go, and stay in radio range of each other.
+"""Robots with private target positions stay in radio range of each other.
 
-Five robots form a chain. Neighbours must keep within 40 m: a disc for the difference of two
-positions, so two sums for each pair. Where a robot wants to be is its own business.
+Five robots form a chain. Neighbours must stay within 40 m: a disc for the difference of two
+positions, so two sums for each pair.
 """
 
 from itertools import pairwise

@@ -1,4 +1,4 @@
-"""State the paper's problem in ten lines, certify it, plan the noise, and see what it promises."""
+"""State the paper's problem in ten lines, certify it, plan the noise, and print the guarantee."""
 
 import math
 

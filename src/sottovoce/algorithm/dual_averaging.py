@@ -23,15 +23,15 @@ _FIRST = 20.0  # rounds after which the average is worth half as much attention 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DualAveraging:
-    """Prices that maximise what recent releases say of the dual, in a metric learnt from them.
+    """Proximal dual averaging: prices maximise a model of the dual from recent releases.
 
     Attributes:
         memory: a; weights grow as ``n^a``, so that about the last third of all rounds counts: the
             slope is wanted where prices are now, not where they began.
-        doubt: of the noise in the releases added up, how much holds prices back where no slope is
-            seen yet. More is slower, less lets noise alone drive prices where agents saturate.
-        reach: how many times their spread prices may move on evidence beyond noise: growth per
-            round until sums respond. Twice as much in the first rounds, half without noise.
+        doubt: regularisation, as a share of the accumulated noise, of directions without a slope
+            estimate. More is slower, less lets noise drive prices where agents saturate.
+        reach: largest step on evidence beyond noise, in multiples of the spread of prices: growth
+            per round until sums respond. Twice as much in the first rounds, half without noise.
         theta: the weight of the agents' proximal terms, as a share of what the sums are worth to
             them: it keeps agents without curvature from jumping between ends of their boxes.
         start: the worth ``lambda sigma`` of the first step, in the unit of the objective. Small:

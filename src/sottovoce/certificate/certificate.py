@@ -28,10 +28,10 @@ TOLERANCE = 0.01
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Certificate:
-    """What is known for certain of a problem before anything is released.
+    """What is proven about a problem before anything is released.
 
     Attributes:
-        cloud: the public part of the problem it speaks of.
+        cloud: the public problem that it certifies.
         assumptions: the assumptions of the paper's Theorem 1, one by one.
         domain: the agents with the boxes in which their states are kept; S holds there.
         sensitivity: ``S[o, l]`` of every sum o to every agent l.

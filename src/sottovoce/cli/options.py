@@ -38,7 +38,7 @@ ProblemName = Annotated[
 ALGORITHM = "dual-averaging (default), or tikhonov: the paper's"
 CLUSTER = "run on a Dask cluster, e.g. tcp://host:8786"
 FEASIBLE = (
-    "keep all constraints: confirmed answers violate one with probability 1 - p at most, e.g. 0.95"
+    "p, e.g. 0.95: an answer is confirmed and violates a constraint with probability at most 1 - p"
 )
 JSON = "print JSON for scripts"
 METHOD = "joint, or paper for Theorems 2 and 3"

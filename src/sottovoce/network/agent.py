@@ -158,11 +158,11 @@ class Agent:
     """An agent, or a gateway that hosts several.
 
     Args:
-        group: who lives here, with their objectives.
+        group: the agents behind this connection, with their objectives.
         cloud: the cloud's address, ``wss://host:port``.
         keys: folder with ca.pem, cert.pem and key.pem.
-        saved: file for its own state, from which it goes on after a restart.
-        on_state: called with what is to be applied.
+        saved: file of its state, from which it continues after a restart.
+        on_state: callback with the setpoint to apply.
         allow_simulated: take part in a run whose noise is simulated, hence not private.
         longest_pause: seconds between attempts to reconnect, at most.
     """
@@ -195,7 +195,7 @@ class Agent:
             RefusedError: the cloud refuses this agent, or is not the cloud it used to be.
             DiskError: its state cannot be saved.
             BusyError: another process of this agent is running.
-            ExpiredError: its certificate has ended.
+            ExpiredError: its certificate has expired.
         """
         self._client = Client(
             self.cloud,

@@ -55,8 +55,7 @@ class AgentGroup:
         cloud: the public problem.
         agents: their numbers as files and messages count them, from 1, increasing.
         start: x(1) of all of them, one after the other.
-        fallback: what they apply while there is no answer, likewise; not a number where it is what
-            they start from.
+        fallback: what they apply while there is no answer, likewise; NaN where it is their start.
         groups: what each group of them knows.
     """
 
@@ -130,19 +129,19 @@ class AgentGroup:
         fallback: Any = None,
         local: Any = None,
     ) -> AgentGroup:
-        """Return an agent whose objective is any code that can tell its gradient.
+        """Return an agent whose objective is a callable that returns its gradient.
 
         Args:
             cloud: the public problem, ``Problem.load(folder, agents=[]).cloud``.
             agent: its label, or its place from 0.
-            gradient: ``x_i -> df_i/dx_i (x_i)``, arrays of shape (d,). Where it raises or gives no
-                finite numbers, the agent logs it and goes on as ``network.local_round`` says.
+            gradient: ``x_i -> df_i/dx_i (x_i)``, arrays of shape (d,). If it raises or is not
+                finite, the agent logs it and sends a substitute (``network.local_round``).
             start: x_i(1); by default the point of X_i nearest 0.
             fallback: what it applies while there is no answer; by default where it starts.
             local: private rows, as in ``sv.Problem``.
 
         A gradient that is not monotone, so that no convex function has it, is noted once in the
-        agent's own log; the cloud hears nothing of it.
+        agent's own log; the cloud does not learn of it.
         """
         instance("cloud", cloud, CloudView, "problem.cloud")
         index, place = cloud.locate(agent)

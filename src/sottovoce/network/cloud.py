@@ -99,13 +99,13 @@ class Cloud(Service):
             said last counts again. A plan that hides a trajectory does not cover that, so it is
             refused there.
         deadline: seconds, for "hold".
-        ledger: accounts of the agents; the run takes its place there before round 1, and every
-            round is fenced off there before it is sent.
+        ledger: accounts of the agents; the run is charged there before round 1, and every round
+            is fenced there before it is sent.
         seed: simulate noise as ``simulate`` does with this seed; nothing is private then, and
             agents refuse unless they were started with ``allow_simulated``.
-        keep_states: keep what agents said in every round in the store, for an audit.
+        keep_states: keep the contributions of every round in the store, for an audit.
         apply_after: seconds from the end until all agents apply a confirmed answer, up to 600: long
-            enough for everybody to hear of it, so that all do at once.
+            enough for all agents to learn of the end, so that they apply it at the same time.
         stall: seconds without a round after which /healthz says that the run is stalled.
         new: begin a new run where the store is damaged or has lost rounds, and only there.
         helper: address of the other half, ``wss://host:port``, for a plan with

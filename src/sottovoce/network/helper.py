@@ -56,7 +56,7 @@ class Helper(Service):
         store: file of its answers; an interrupted run goes on from it.
         listen: address and port; port 0 takes a free one.
         ledger: accounts of the agents, the helper's own: a cloud that lies cannot begin a run that
-            they do not cover. Every answer is fenced off there before it is sent.
+            they do not cover. Every answer is fenced there before it is sent.
     """
 
     plan: NoisePlan

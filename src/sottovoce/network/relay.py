@@ -101,7 +101,7 @@ class Relay(Service):
         Raises:
             RefusedError: the cloud refuses this relay, or is not the cloud it used to be.
             BusyError: the address is in use.
-            ExpiredError: its certificate has ended.
+            ExpiredError: its certificate has expired.
         """
         self._client = Client(
             self.above,

@@ -35,7 +35,7 @@ class Trajectory:
 
     Attributes:
         radius: b, one number for all agents or one per agent.
-        rounds: T, the rounds that the promise covers; ``TRAJECTORY_ROUNDS`` where none are named.
+        rounds: T, the rounds that the guarantee covers; by default ``TRAJECTORY_ROUNDS``.
         open_ended: whether none were named, so that a run says how many it has.
     """
 
@@ -60,7 +60,7 @@ class Offset:
 
     Attributes:
         radius: b, one number for all agents or one per agent.
-        rounds: T, the rounds that the promise covers; the noise grows as its root.
+        rounds: T, the rounds that the guarantee covers; the noise grows as sqrt(T).
     """
 
     radius: PerAgent
@@ -77,7 +77,7 @@ class Everything:
     """Any two behaviours within the agent's public set: objective and data are hidden too.
 
     Attributes:
-        rounds: T, the rounds that the promise covers; the noise grows as its root.
+        rounds: T, the rounds that the guarantee covers; the noise grows as sqrt(T).
     """
 
     rounds: int

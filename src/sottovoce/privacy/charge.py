@@ -61,7 +61,7 @@ BOUNDED_BY: Final[Mapping[Kind, tuple[Kind, ...]]] = {
 
 @dataclass(frozen=True, slots=True)
 class Protected:
-    """Which two behaviours of an agent must look alike within one run.
+    """Which two behaviours of an agent are adjacent within one run.
 
     Attributes:
         hide: "trajectory", "offset" or "everything".
@@ -92,7 +92,7 @@ class Charge:
 
     Attributes:
         agent: its label.
-        protected: which pairs of behaviours the run's promise speaks of.
+        protected: which pairs of behaviours the run's guarantee covers.
         mu: the Gaussian-DP parameter of the whole run for such pairs.
         allowance: the part of mu that a smaller distance would not make smaller; mu if unknown.
     """

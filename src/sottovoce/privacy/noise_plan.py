@@ -29,7 +29,7 @@ class Output:
     """One number that every round releases.
 
     Attributes:
-        name: what people call it.
+        name: its label.
         kind: "sum" by default; other releases have the "value" of each constraint and entries of
             its "gradient".
         sigma: the standard deviation of the noise that the cloud adds, and of that which the helper
@@ -52,11 +52,11 @@ class Output:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Guarantee:
-    """What one agent is promised for the whole transcript: all rounds, all outputs, together.
+    """The guarantee of one agent for the whole transcript: all rounds and outputs together.
 
     Attributes:
         agent: the agent's place, from 0.
-        name: what people call it.
+        name: its label.
         hide: what is hidden, with this agent's radius.
         gdp_mu: ``mu_l = R_l sup |diag(1/sigma) J_l|_2``, rounding allowance included.
         epsilon: at the delta that was asked for.
@@ -76,7 +76,7 @@ class Guarantee:
 
     @property
     def hidden(self) -> str:
-        """What is hidden of the agent, in its own terms."""
+        """What is hidden about the agent, in words."""
         return hidden(self.hide)
 
     def __str__(self) -> str:
@@ -100,19 +100,19 @@ class Guarantee:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, weakref_slot=True)
 class NoisePlan:
-    """Standard deviations for every released number, and the promise they keep.
+    """Standard deviations of the noise on every released number, and the guarantee they give.
 
     Attributes:
         cloud: the public problem it was made for.
-        hide: which behaviours look alike, and for how many rounds.
-        epsilon: asked for, per agent.
-        delta: asked for, per agent.
+        hide: which behaviours are adjacent, and for how many rounds.
+        epsilon: requested, per agent.
+        delta: requested, per agent.
         outputs: what every round releases, in order.
         domain: the agents with the boxes their states are kept in.
         gdp_mu: the Gaussian-DP parameter of each agent for the whole transcript.
         gdp_rounding: the part of every ``gdp_mu`` that pays for the rounding of numbers, whatever
             the radius.
-        certified: whether every promise asked for is kept; False only if an undernoised plan was
+        certified: whether every requested guarantee holds; False only if an undernoised plan was
             explicitly allowed.
         trust: who adds the noise: one cloud, or each half of a split one.
         feasible: the margins that keep answers within the constraints, if that was asked for.
@@ -157,7 +157,7 @@ class NoisePlan:
 
     @property
     def rounds(self) -> int:
-        """The rounds T that the promise covers."""
+        """The rounds T that the guarantee covers."""
         return int(self.hide.rounds)
 
     def named_rounds(self) -> int:
@@ -212,7 +212,7 @@ class NoisePlan:
         return radius
 
     def guarantee(self, agent: int | str | None = None) -> Guarantee:
-        """Return what an agent is promised.
+        """Return the guarantee of an agent.
 
         Args:
             agent: its place, from 0, or its label; the worst-off by default.

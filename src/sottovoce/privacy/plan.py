@@ -75,19 +75,18 @@ def plan(
             that move o: noise on a sum displaces the optimum by about sigma over its slope, of
             which this is a public estimate that does not depend on the units of the sum.
         trust: one cloud by default; with ``SplitCloud()`` a cloud and a helper each add this noise.
-        feasible: the probability with which a confirmed answer keeps all constraints together,
-            such as 0.95. Constraints are then aimed at with a margin, and a run ends with a test
+        feasible: p, such as 0.95: the probability that an answer is confirmed and violates any
+            constraint is at most 1 - p. Constraints then get a margin, and a run ends with a test
             (see ``Feasibility``). By default neither.
-        each_row: whether ``feasible`` holds for every constraint by itself, which needs smaller
-            margins, instead of for all of them together.
+        each_row: whether the bound holds for each constraint separately, with smaller margins,
+            instead of for all of them together.
         progress: whether to show what is being done once it has taken two seconds, by default on a
             terminal; or a callback.
 
     Raises:
-        PrivacyError: where rounding alone would reveal too much, or where a sum exceeds what the
-            secure sampler releases: a run would have to stop there, and that would tell something.
-            Where margins leave no room, a hard constraint has none, or one with a margin is not
-            proven convex.
+        PrivacyError: if rounding alone would reveal too much, or a sum exceeds the range of the
+            secure sampler, which would have to stop the run and so leak. If margins leave no room,
+            a hard constraint has none, or one with a margin is not proven convex.
     """
     certificate = require_certificate(problem, hide, progress)
     cloud = certificate.cloud

@@ -349,11 +349,11 @@ def agents(
     """Return agents, ``x_i in X_i = {x in R^d : lower_i <= x <= upper_i}``, to state problems with.
 
     Args:
-        who: their names, or how many there are; a million is fine, no symbol is made per agent.
+        who: their names, or their number, which may be a million.
         lower: one bound for all, one per agent, or an array (n, d).
         upper: likewise.
-        dim: d; the paper has d = 1. Agents with formulas of their own may have one each.
-        name: what agents that are counted are called, ``x1``, ``x2``, ... in files and reports.
+        dim: d, one for all or one per named agent; the paper has d = 1.
+        name: prefix of the labels of unnamed agents, ``x1``, ``x2``, ... in files and reports.
         parameters: for each name n numbers, or an array (n, p) for p numbers per agent, for
             formulas that all agents share, ``f_i(x_i) = f(x_i; p_i)``.
     """

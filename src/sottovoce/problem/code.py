@@ -21,12 +21,12 @@ _AXES, _ALONG, _POINTS = 32, 17, 64
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class Objective:
-    """A convex objective f_i that is no formula but code.
+    """A convex objective f_i given by Python callables.
 
     Args:
         gradient: ``x_i -> df_i/dx_i (x_i)``, arrays of shape (d,); it must be monotone,
-            ``(f'(x) - f'(y))'(x - y) >= 0``, which is what convex means.
-        value: ``x_i -> f_i(x_i)``, if anybody asks for it.
+            ``(f'(x) - f'(y))'(x - y) >= 0``, because f_i is convex.
+        value: ``x_i -> f_i(x_i)``, for reports of the objective.
     """
 
     gradient: Callable[[Array], ArrayLike]

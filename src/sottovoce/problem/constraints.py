@@ -355,13 +355,13 @@ class Hard:
 
 
 def hard(constraint: object) -> Constraint | Hard:
-    """Mark a constraint behind which a physical limit stands.
+    """Mark a constraint as a physical limit.
 
-    A plan for it is refused without ``feasible``: an answer that noise pushes over the limit must
-    not be applied.
+    ``plan`` then requires ``feasible``: an answer that noise pushes over the limit must not be
+    applied.
 
     Args:
-        constraint: as it would be stated without the mark; text, or several in a list, too.
+        constraint: a constraint, as a comparison or text, or a list of them.
 
     Example:
         ``hard(total(ev.x) <= capacity)`` for a fuse that blows above the capacity.

@@ -135,18 +135,17 @@ class Problem:
 
     Args:
         objectives: f_i for every agent, or one formula in ``ev.x`` for all of ``ev``, in the order
-            in which agents were made; a formula may be text such as ``"(x1 - 9)**2 + x1"``. An
-            agent by itself may have an ``Objective`` instead: any code that tells its gradient.
+            in which agents were made; a formula may be text such as ``"(x1 - 9)**2 + x1"``. A
+            named agent may have an ``Objective`` instead: a callable that returns the gradient.
         constraints: comparisons such as ``x[0] + x[1] <= 3`` or ``total(ev.x) <= 40``,
             equalities such as ``x[0] + x[1] == 3``, or text; a mapping gives them names.
-        local: rows that name one agent, or one fleet's state and parameters, and never leave it:
-            convex inequalities such as ``ev.x.sum() >= ev["need"]`` and affine
-            equalities.
+        local: private rows in one agent's state, or in one fleet's state and parameters: convex
+            inequalities such as ``ev.x.sum() >= ev["need"]`` and affine equalities.
         agents: from ``sv.agents``, one or several in order, where formulas are text or name none;
             by default those that the formulas name.
         start: x_i(0) per agent or fleet in the same order; by default the point of X_i nearest 0.
         fallback: what agents apply while there is no answer, per agent or fleet in the same order,
-            in their own sets; None, and by default, where they start.
+            in their own sets; None, the default, is their start.
         privacy: settings from a problem file's ``[privacy]`` table.
         schedule: settings from a problem file's ``[schedule]`` table.
         source: the files it was read from, by relative path.
@@ -319,7 +318,7 @@ class Problem:
         """Write the problem as a folder of TOML files that ``Problem.load`` reads back.
 
         Args:
-            folder: made if it is not there; other content that is there already is refused.
+            folder: created if missing; other content that is there already is refused.
             agents: whose private files to write, numbers from 1: all by default, none for a cloud.
         """
         from sottovoce.problem.files.save import save_problem

@@ -133,7 +133,7 @@ class Assessment:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Result:
-    """Where runs ended and how they got there.
+    """Answers, last iterates and traces of simulated runs.
 
     Attributes:
         x: the answer, shape (runs, N): averaged states if the algorithm averages, else the last.
@@ -145,7 +145,7 @@ class Result:
         requested: rounds asked for.
         seed: the seed; run r depends on (seed, r) alone.
         algorithm: the algorithm and its settings, as text.
-        noise: what noise there was, in words.
+        noise: the noise, in words.
         fingerprint: the problem's.
         released: the average of the releases with the answer's weights, ``Ybar``, shape (runs, p):
             public, and about the sums at the answer; None without noise.
@@ -218,7 +218,7 @@ class Result:
         return assess(self.origin, self.x, self.rounds)
 
     def summary(self) -> Summary:
-        """What came out, as tables to print or to show in a notebook.
+        """The result as tables to print or to show in a notebook.
 
         The objective and how far it is from the best, the violation of every constraint in its
         units and in percent of its scale, the answer with 95% confidence intervals from sigma and

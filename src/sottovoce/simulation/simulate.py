@@ -85,11 +85,12 @@ def simulate(
         x0: all states in one vector, projected onto the plan's domain; the problem's start by
             default.
         mu0: for gradient steps, multipliers at the start, 0 by default. Plain numbers: they
-            must not be worked out from anybody's state, since nothing hides them.
+            must not depend on an agent's state, since no noise hides them.
         record: after how many rounds to measure; by default about 1,000, log-spaced.
         transcript: whether to keep every released number (small solves only).
-        checkpoint: a file to save to every few seconds and to go on from if it exists.
-        threads: at most so many; the processor's by default. Results do not depend on it.
+        checkpoint: a file to save to every few seconds and to resume from if it exists.
+        threads: the largest number of threads; the processor's by default. Results do not depend
+            on it.
         progress: whether to show what is being done once it has taken two seconds, by default on a
             terminal; or a callback.
         saddle: x_hat and the prices there if known; otherwise computed for problems that are not

@@ -59,7 +59,7 @@ class Audit:
 
     Attributes:
         agent: the agent's place, from 0.
-        name: what people call it.
+        name: its label.
         view: who attacked: "outside", or half of a split cloud with all other agents.
         runs: games played in each world.
         rounds: rounds of each game.
