@@ -305,8 +305,7 @@ def definiteness(matrix: Sequence[Sequence[Fraction]]) -> int:
 
     Floats spare the labour where they prove it: by a Cholesky factorisation of the matrix less a
     bound on its rounding errors (Rump 2006), or by a direction v with ``v' matrix v < 0`` exactly.
-    Otherwise by elimination without fractions (Bareiss) on the diagonal, in integers: the sign of
-    each pivot is the sign of the pivot in ``matrix = L D L'``.
+    Otherwise by elimination, exactly.
     """
     near = np.array(matrix, dtype=np.float64)
     if np.isfinite(near).all():
@@ -319,28 +318,32 @@ def definiteness(matrix: Sequence[Sequence[Fraction]]) -> int:
         lowest = [Fraction(v) for v in np.linalg.eigh(near)[1][:, 0].tolist()]
         if sum(v * _dot(row, lowest) for v, row in zip(lowest, matrix, strict=True)) < 0:
             return -1
-    return _eliminated(matrix)
+    factors = ldl(matrix)
+    return -1 if factors is None else int(len(factors[1]) == len(matrix))
 
 
 def _dot(row: Sequence[Fraction], v: Sequence[Fraction]) -> Fraction:
     return sum((a * b for a, b in zip(row, v, strict=True)), Fraction(0))
 
 
-def _eliminated(matrix: Sequence[Sequence[Fraction]]) -> int:
+def ldl(matrix: Sequence[Sequence[Fraction]]) -> tuple[Matrix, list[Fraction]] | None:
+    """``M = sum_k w_k a_k a_k'`` with w_k > 0, each a_k zero before its pivot; None if not >= 0.
+
+    By elimination without fractions, in integers (Bareiss): all divisions leave no remainder.
+    """
     scale = lcm(*(entry.denominator for row in matrix for entry in row))
-    rest = [[int(entry * scale) for entry in row] for row in matrix]
-    last = 1
-    while rest:
-        pivots = [row[k] for k, row in enumerate(rest)]
-        if min(pivots) < 0:
-            return -1
-        at = pivots.index(max(pivots))
-        pivot = pivots[at]
+    left = [[int(entry * scale) for entry in row] for row in matrix]
+    vectors, weights, last = [], [], 1
+    for i, row in enumerate(left):
+        pivot = row[i]
+        if pivot < 0 or (pivot == 0 and any(row)):
+            return None
         if pivot == 0:
-            return 0 if not any(map(any, rest)) else -1
-        keep = [k for k in range(len(rest)) if k != at]
-        rest = [
-            [(pivot * rest[i][j] - rest[i][at] * rest[at][j]) // last for j in keep] for i in keep
-        ]
+            continue
+        vectors.append([Fraction(entry, pivot) for entry in row])
+        weights.append(Fraction(pivot, last * scale))
+        for j in range(i + 1, len(left)):
+            pairs = zip(left[j], row, strict=True)
+            left[j] = [(pivot * a - row[j] * b) // last for a, b in pairs]
         last = pivot
-    return 1
+    return vectors, weights

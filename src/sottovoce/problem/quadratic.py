@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from sottovoce.formula.canonical import add, multiply
 from sottovoce.formula.connected import connected
-from sottovoce.formula.derive import QuadraticForm, definiteness, quadratic_form
+from sottovoce.formula.derive import QuadraticForm, definiteness, ldl, quadratic_form
 from sottovoce.formula.expression import Expression, number, scalar
 from sottovoce.problem.agents import Array
 
@@ -71,10 +71,10 @@ def weighted_sum(weights: Iterable[Any], symbols: Sequence[Expression]) -> Expre
 def _completed(form: QuadraticForm) -> Squares | None:
     """``Q = L D L'`` exactly, with the linear part inside the squares as far as it fits."""
     linear: Exact = np.array(form.linear, dtype=object)
-    factors = ldl(np.array(form.quadratic, dtype=object))
+    factors = ldl(form.quadratic)
     if factors is None:
         return None
-    vectors, weights = factors
+    vectors, weights = (np.array(part, dtype=object) for part in factors)
     # q = 2 sum_k w_k m_k (-a_k) + left over: the a_k form a triangle, solved from its pivots.
     left, centres = linear, np.full(len(weights), Fraction(0))
     for k, (v, w) in enumerate(zip(vectors, weights, strict=True)):
@@ -119,20 +119,6 @@ def _above(
     left[-1, :-1] += rest / 2
     left[-1, -1] += constant
     return definiteness(left.tolist()) >= 0
-
-
-def ldl(Q: Exact) -> tuple[Exact, Exact] | None:
-    """``Q = sum_k w_k a_k a_k'`` with w_k > 0, each a_k zero before its pivot; None if not >= 0."""
-    left, vectors, weights = Q, [], []
-    for i in range(len(Q)):
-        pivot = left[i, i]
-        if pivot < 0 or (pivot == 0 and left[i].any()):
-            return None
-        if pivot > 0:
-            vectors.append(left[i] / pivot)
-            weights.append(pivot)
-            left = left - np.outer(left[i], vectors[-1])
-    return np.array(vectors, dtype=object), np.array(weights, dtype=object)
 
 
 def _shares(dense: Array, own: Array) -> Array:
