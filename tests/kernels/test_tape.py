@@ -33,7 +33,7 @@ def in_lanes(code: TapeCode, build: str = "plain") -> Any:
     r = registers_of([code], 16)
     r.reshape(-1, 16)[: len(X)] = VALUES
     with np.errstate(all="ignore"):
-        variant.build(build).run_lanes(code.lanes, r)
+        variant.build(build).evaluate(code.code, r, 16)
     return r.reshape(-1, 16)[code.outputs]
 
 
@@ -43,7 +43,7 @@ def one_by_one(code: TapeCode, build: str = "plain") -> Any:
         r = registers_of([code], 1)
         r[: len(X)] = VALUES[:, lane]
         with np.errstate(all="ignore"):
-            variant.build(build).run_one(code.one, r)
+            variant.build(build).evaluate(code.code, r, 1)
         results.append(r[code.outputs])
     return np.array(results).T
 
@@ -132,7 +132,7 @@ def applied(function: Any, x: Any, build: str = "plain") -> Any:
     for lanes in np.pad(x, (0, -x.size % 16)).reshape(-1, 16):
         r[0] = lanes
         with np.errstate(all="ignore"):
-            variant.build(build).run_lanes(code.lanes, r.reshape(-1))
+            variant.build(build).evaluate(code.code, r.reshape(-1), 16)
         out.append(r[code.outputs[0]].copy())
     return np.concatenate(out)[: x.size]
 

@@ -290,13 +290,13 @@ def fleet_tapes(
     nothing = np.zeros(0, dtype=np.int32)
     names = ("contributions", "pull", "slope", "step", "problem", "projection", "rows",
              "objective", "measure")  # fmt: skip
-    tapes: dict[str, tuple[NDArray[Any], ...]] = dict.fromkeys(names, (nothing,) * 3)
+    tapes: dict[str, tuple[NDArray[Any], ...]] = dict.fromkeys(names, (nothing,) * 2)
     for name, builder, outputs, scattered in _written(writer, form, how):
         code = writer.finish(builder, outputs)
         to = code.outputs
         if scattered is not None:
             to = np.column_stack([np.array(scattered, dtype=np.int32).reshape(-1, 2), to]).ravel()
-        tapes[name] = (code.one, code.lanes, np.ascontiguousarray(to, dtype=np.int32))
+        tapes[name] = (code.code, np.ascontiguousarray(to, dtype=np.int32))
     return tapes, writer.codes
 
 

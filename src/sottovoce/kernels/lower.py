@@ -61,16 +61,14 @@ class TapeCode:
     """A finished tape; ``sottovoce.kernels.core.tape`` documents the instructions.
 
     Attributes:
-        one: code for one.
-        lanes: the same for 16 lanes.
+        code: the instructions.
         registers: how many registers there are, inputs included.
         places: the registers that hold constants.
         constants: these, filled in once.
         outputs: the register of every value that was asked for.
     """
 
-    one: Code
-    lanes: Code
+    code: Code
     registers: int
     places: NDArray[np.int64]
     constants: NDArray[np.float64]
@@ -222,8 +220,7 @@ class TapeBuilder:
         placed = [(lines[i][0], places[i + self._inputs], *(_at(places, v) for v in lines[i][1:]))
                   for i in order]  # fmt: skip
         return TapeCode(
-            one=_one(placed),
-            lanes=_lanes(placed),
+            code=_code(placed),
             registers=top,
             places=np.array([places[v] for v in self._constants.values()], dtype=np.int64),
             constants=np.array([float.fromhex(text) for text in self._constants]),
@@ -352,44 +349,17 @@ def _allocate(
     return top
 
 
-def _padded(line: Line) -> list[int]:
-    """``to, a, b, c``; operands that an operation does not have repeat the first."""
-    _, to, *operands = line
-    return [to, *operands, *[operands[0]] * (3 - len(operands))]
-
-
-def _one(placed: Sequence[Line]) -> Code:
+def _code(placed: Sequence[Line]) -> Code:
+    """Runs of instructions; operands that an operation does not have repeat the first."""
     code: list[int] = []
     start, op = 0, -1
-    for line in placed:
-        if line[0] != op:
-            start, op = len(code), line[0]
+    for line_op, to, *operands in placed:
+        if line_op != op:
+            start, op = len(code), line_op
             code += [op, 0]
-        own = [line[1], len(line) - 2, *line[2:]] if op in (SUM, DOT) else _padded(line)
-        code += own
-        code[start + 1] += len(own)
+        if op in (SUM, DOT):
+            code += [to, len(operands), *operands]
+        else:
+            code += [to, *operands, *[operands[0]] * (3 - len(operands))]
+        code[start + 1] = len(code) - start - 2
     return np.array(code, dtype=np.int32)
-
-
-def _lanes(placed: Sequence[Line]) -> Code:
-    """Instructions on registers that follow each other become one, repeated."""
-    code: list[list[int]] = []
-    for line in placed:
-        if line[0] in (SUM, DOT):
-            code.append([line[0], line[1], len(line) - 2, *line[2:]])
-            continue
-        own = _padded(line)
-        if not (code and code[-1][0] == line[0] and _extended(code[-1], own)):
-            code.append([line[0], *own, 1, 0, 0, 0])
-    return np.array([x for own in code for x in own], dtype=np.int32)
-
-
-def _extended(last: list[int], own: list[int]) -> bool:
-    """Repeat an instruction once more, if ``own`` is its next repetition."""
-    times = last[5]
-    steps = last[6:] if times > 1 else [x - y for x, y in zip(own[1:], last[2:5], strict=True)]
-    expected = [last[1] + times, *(x + times * s for x, s in zip(last[2:5], steps, strict=True))]
-    if own != expected or not all(0 <= s <= 1 for s in steps):
-        return False
-    last[5:] = [times + 1, *steps]
-    return True

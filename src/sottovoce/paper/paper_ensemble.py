@@ -147,7 +147,7 @@ def _view(layout: Layout, f: _Formulas, width: int) -> tuple[dict[str, NDArray[A
     columns = np.array(table, dtype=np.int64).reshape(-1, 3).T
     names = ("entry_row", "entry_order", "entry_output")
     arrays: dict[str, NDArray[Any]] = {
-        "code": code.lanes if width == LANES else code.one,
+        "code": code.code,
         "outputs": code.outputs,
         "r": registers_of([code], width),
         "sigma": np.array([*sigma[noisy], *entries.values()], dtype=np.float64),

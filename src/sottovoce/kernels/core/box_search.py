@@ -19,7 +19,7 @@ The anchor is where the tape's first registers are; NaN if a slope is.
 
 from . import plain as cython
 from .plain import *
-from .tape import tape_run, tape_run_one
+from .tape import run_tape
 
 PRECISION = 1e-13  # of a minimiser, relative to the width of its interval
 FIRST_STEP = 2.0**-10  # relative to the width: minimisers move little from round to round
@@ -38,7 +38,7 @@ UNSOLVED = 1e-6  # how far the Newton equations are solved: then convergence is 
 def slope(tape, r, x):
     """phi'(x)."""
     r[0] = x
-    tape_run_one(tape.one, tape.one_size, r)
+    run_tape(tape, r, 1)
     value = r[tape.outputs[0]]
     if not cython.compiled:
         if tape.callback is not None:  # an objective that is Python code
@@ -105,10 +105,10 @@ def minimise_lanes(tape, r, search):
     """Fill ``search.answer``; lower, upper and weight are filled in."""
     x, force = r, row(r, tape.outputs[0])
     copy(search.anchor, x)
-    tape_run(tape.lanes, tape.lanes_size, r)
+    run_tape(tape, r, LANES)
     start_lanes(search, force, x)
     while any_open(search.phase):
-        tape_run(tape.lanes, tape.lanes_size, r)
+        run_tape(tape, r, LANES)
         advance_lanes(search, force, x)
 
 
@@ -238,7 +238,7 @@ def gradient(tape, r, x, out):
     """Fill phi's gradient."""
     d = tape.count
     copy_some(r, x, d)
-    tape_run_one(tape.one, tape.one_size, r)
+    run_tape(tape, r, 1)
     for c in range(d):
         out[c] = r[tape.outputs[c]]
     if not cython.compiled:

@@ -31,6 +31,9 @@ cdef struct SeparableProblem:
     double* left_end         # x at the ends of the second row's bracket
     double* right_end
     double[16] least         # w width: the least that is divided by
+    double[16] proximal      # theta W
+    double[16] stiffest      # the largest w width
+    double[16] narrowest     # width
     double[16] force         # what takes every component to a bound
     RowSearch first
     RowSearch second
@@ -42,9 +45,8 @@ cpdef Py_ssize_t search_rows(Py_ssize_t d) noexcept nogil
 cdef void lay_out_separable(SeparableProblem* problem, Py_ssize_t d, double* work) noexcept nogil
 cdef void point_to_row(SeparableProblem* problem, RowSearch* line, Py_ssize_t start) noexcept nogil
 cdef void free_minimum(SeparableProblem* problem, in_row worth, double theta, double near) noexcept nogil
-cdef void keep_stiffest(out_row stiffest, out_row narrowest, in_row curvature, in_row lower, in_row upper, double near) noexcept nogil
 cdef void keep_largest(out_row largest, in_row a) noexcept nogil
-cdef void free_component(out_row x, out_row flexibility, in_row point, in_row slope, in_row lower, in_row upper, in_row least, in_row proximal, double near) noexcept nogil
+cdef void free_component(SeparableProblem* problem, out_row x, out_row flexibility, in_row point, in_row slope, in_row curvature, in_row lower, in_row upper, double near) noexcept nogil
 cdef void search(SeparableProblem* problem, Py_ssize_t rows, Py_ssize_t start) noexcept nogil
 cdef void clip_rows(out_row x, in_row lower, in_row upper) noexcept nogil
 cdef void search_two(SeparableProblem* problem) noexcept nogil
@@ -58,6 +60,7 @@ cdef void first_multiplier(RowSearch* line) noexcept nogil
 cdef void row_residual(SeparableProblem* problem) noexcept nogil
 cdef void advance_row(RowSearch* line, bint newton_too) noexcept nogil
 cdef void choose_share(RowSearch* line) noexcept nogil
+cdef void end_row(out_row x, in_row flexibility, in_row factor, in_row lower, in_row upper, in_row nu) noexcept nogil
 cdef void mix_row(out_row x, in_row flexibility, in_row factor, in_row lower, in_row upper, RowSearch* line) noexcept nogil
 @cython.locals(inactive=bint)
 cdef void outer_residual(SeparableProblem* problem, double* force, double* strongest) noexcept nogil

@@ -54,45 +54,28 @@ def free_minimum(problem, worth, theta, near):
     """Fill x with ``p - g/w``, and the flexibility ``1/w``.
 
     ``w = f'' + near + theta W / width^2``: with the proximal term of ``passes``. All is in units of
-    the width. A component without curvature gets so little that it
-    only breaks ties, towards p. ``force`` becomes what takes every component to a bound.
+    the width. A component without curvature gets so little that it only breaks ties, towards p.
+    ``force`` becomes what takes every component to a bound.
     """
     d, r, outputs = problem.d, problem.r, problem.outputs
-    steepest, stiffest = cython.declare(cython.double[16]), cython.declare(cython.double[16])
-    narrowest, proximal = cython.declare(cython.double[16]), cython.declare(cython.double[16])
+    steepest = cython.declare(cython.double[16])
     spread(steepest, 0.0)
-    spread(narrowest, inf)
+    spread(problem.narrowest, inf)
     for c in range(d):
         keep_largest(steepest, row(r, outputs[c]))
     for lane in range(LANES):
-        stiffest[lane] = MIN_CURVATURE * (steepest[lane] if steepest[lane] > 0.0 else 1.0)
-        proximal[lane] = theta * worth[lane]
-    copy(problem.least, stiffest)
+        problem.least[lane] = MIN_CURVATURE * (steepest[lane] if steepest[lane] > 0.0 else 1.0)
+        problem.stiffest[lane] = problem.least[lane]
+        problem.proximal[lane] = theta * worth[lane]
     for c in range(d):
-        lower, upper, curvature = (
-            row(problem.lower, c),
-            row(problem.upper, c),
-            row(r, outputs[d + c]),
-        )
-        keep_stiffest(stiffest, narrowest, curvature, lower, upper, near)
-        copy(row(problem.x, c), curvature)
         free_component(
-            row(problem.x, c), row(problem.flexibility, c), row(problem.point, c),
-            row(r, outputs[c]), lower, upper, problem.least, proximal, near,
+            problem, row(problem.x, c), row(problem.flexibility, c), row(problem.point, c),
+            row(r, outputs[c]), row(r, outputs[d + c]), row(problem.lower, c),
+            row(problem.upper, c), near,
         )  # fmt: skip
     for lane in range(LANES):
-        stiffest[lane] = stiffest[lane] + proximal[lane] / narrowest[lane]
-        problem.force[lane] = steepest[lane] + stiffest[lane]
-
-
-def keep_stiffest(stiffest, narrowest, curvature, lower, upper, near):
-    """The largest ``(f'' + near) width``, and the smallest width."""
-    for lane in range(LANES):
-        width = upper[lane] - lower[lane]
-        width = width if width > 0.0 else 1.0
-        stiff = (curvature[lane] + near) * width
-        stiffest[lane] = stiff if stiff > stiffest[lane] else stiffest[lane]
-        narrowest[lane] = width if width < narrowest[lane] else narrowest[lane]
+        stiffest = problem.stiffest[lane] + problem.proximal[lane] / problem.narrowest[lane]
+        problem.force[lane] = steepest[lane] + stiffest
 
 
 def keep_largest(largest, a):
@@ -102,15 +85,22 @@ def keep_largest(largest, a):
         largest[lane] = size if size > largest[lane] else largest[lane]
 
 
-def free_component(x, flexibility, point, slope, lower, upper, least, proximal, near):
-    """One component of ``p - g/w`` and of ``1/w``; x holds ``f''``."""
+def free_component(problem, x, flexibility, point, slope, curvature, lower, upper, near):
+    """One component of ``p - g/w`` and of ``1/w``; the largest ``(f'' + near) width`` so far."""
     for lane in range(LANES):
         width = upper[lane] - lower[lane]
         width = width if width > 0.0 else 1.0
-        stiff, softest = (x[lane] + near) * (width * width) + proximal[lane], least[lane] * width
+        curved = curvature[lane] + near
+        stiff, softest = (
+            curved * (width * width) + problem.proximal[lane], problem.least[lane] * width
+        )  # fmt: skip
         flexible = width * width / (stiff if stiff > softest else softest)
         flexibility[lane] = flexible
         x[lane] = point[lane] - slope[lane] * flexible
+        most, across = problem.stiffest[lane], curved * width
+        problem.stiffest[lane] = across if across > most else most
+        narrowest = problem.narrowest[lane]
+        problem.narrowest[lane] = width if width < narrowest else narrowest
 
 
 def search(problem, rows, start):
@@ -185,11 +175,16 @@ def search_one(problem):
         if not any_positive(line.open):
             break
     choose_share(line)
+    mixes: cython.bint = any_positive(line.open)
     for c in range(problem.d):
-        mix_row(
-            row(problem.x, c), row(problem.flexibility, c), row(problem.r, line.factor[c]),
-            row(problem.lower, c), row(problem.upper, c), line,
+        x, flexibility, factor = (
+            row(problem.x, c), row(problem.flexibility, c), row(problem.r, line.factor[c])
         )  # fmt: skip
+        lower, upper = row(problem.lower, c), row(problem.upper, c)
+        if mixes:
+            mix_row(x, flexibility, factor, lower, upper, line)
+        else:
+            end_row(x, flexibility, factor, lower, upper, line.nu)
 
 
 def survey(problem, line):
@@ -344,7 +339,20 @@ def choose_share(line):
         apart = above - below
         share = above / (apart if apart > 0.0 else 1.0)
         share = 1.0 if -below <= exact else share
-        line.share[lane] = 0.0 if above <= exact else share
+        share = 0.0 if above <= exact else share
+        left, right = line.left[lane], line.right[lane]
+        line.share[lane] = share
+        line.nu[lane] = left if share <= 0.0 else right
+        inside = 0.0 if share >= 1.0 else 1.0  # NaN, too
+        line.open[lane] = 0.0 if share <= 0.0 else inside
+
+
+def end_row(x, flexibility, factor, lower, upper, nu):
+    """The point at one end of the bracket, at which the row holds."""
+    for lane in range(LANES):
+        y = x[lane] - nu[lane] * (factor[lane] * flexibility[lane])
+        y = lower[lane] if y < lower[lane] else y
+        x[lane] = upper[lane] if y > upper[lane] else y
 
 
 def mix_row(x, flexibility, factor, lower, upper, line):

@@ -14,7 +14,7 @@ from .passes import projected_step, step_row
 from .plain import *
 from .plain import Struct as EnsembleView
 from .plain import fill_struct as fill_ensemble_view
-from .tape import accumulate, accumulate_product, tape_run, tape_run_one
+from .tape import accumulate, accumulate_product, interpret
 
 
 def rounds_of_runs(e, done, until, steps):
@@ -27,7 +27,7 @@ def rounds_of_runs(e, done, until, steps):
         out = row(e.transcript, (k - done) * e.released)
         if e.pairs > 0:
             draw_runs(e.seeds, k, e.pairs, e.normals)
-        tape_run(e.code, e.code_size, e.r)
+        interpret(e.code, e.code_size, e.r, LANES)
         for i in range(n):
             slope = row(e.slopes, i)
             copy(slope, row(e.r, e.outputs[i]))
@@ -36,11 +36,11 @@ def rounds_of_runs(e, done, until, steps):
                 entry, order = row(e.r, e.outputs[n + m + s]), e.entry_order[s]
                 if order >= 0:
                     add_noise(released, entry, row(e.normals, order), e.sigma[order])
-                    accumulate_product(slope, mu, released)
+                    accumulate_product(slope, mu, released, LANES)
                     if e.transcribed:
                         copy(row(out, e.entry_output[s]), released)
                 else:
-                    accumulate_product(slope, mu, entry)
+                    accumulate_product(slope, mu, entry, LANES)
         for j in range(m):
             g, order = row(e.r, e.outputs[n + j]), e.row_order[j]
             if order >= 0:
@@ -89,11 +89,11 @@ def multiplier_row(mu, y, gamma, alpha):
 
 def note_failure(e, number):
     """Note the round in which a run's numbers stopped being finite."""
-    total = cython.declare(cython.double[16])
-    spread(total, 0.0)
+    sums = cython.declare(cython.double[16])
+    spread(sums, 0.0)
     for i in range(e.n + e.m):
-        accumulate(total, row(e.r, i))
-    mark_failure(total, number, e.failed)
+        accumulate(sums, row(e.r, i), LANES)
+    mark_failure(sums, number, e.failed)
 
 
 def mark_failure(total, number, failed):
@@ -113,7 +113,7 @@ def rounds_of_one(e, done, until, steps):
             draw_rounds(e.seeds[0], k, e.pairs, e.normals)
         gamma, alpha = steps[2 * (k - done)], steps[2 * (k - done) + 1]
         out = skip(e.transcript, (k - done) * e.released)
-        tape_run_one(e.code, e.code_size, r)
+        interpret(e.code, e.code_size, r, 1)
         for i in range(n):
             slope = r[e.outputs[i]]
             for s in range(e.entry_start[i], e.entry_start[i + 1]):

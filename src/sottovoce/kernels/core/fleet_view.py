@@ -143,7 +143,7 @@ def add_term(to, h, step, used):
         for lane in range(used):
             to[lane] += rint(h[lane] / step)
     elif used == LANES:
-        accumulate(to, h)
+        accumulate(to, h, LANES)
     else:
         for lane in range(used):
             to[lane] += h[lane]
@@ -155,7 +155,7 @@ def add_weighted(to, h, weight, step, used):
         for lane in range(used):
             to[lane] += rint(h[lane] * weight[lane] / step)
     elif used == LANES:
-        accumulate_product(to, h, weight)
+        accumulate_product(to, h, weight, LANES)
     else:
         for lane in range(used):
             to[lane] += h[lane] * weight[lane]

@@ -64,18 +64,6 @@ def power(x, y):
     return pow(x, y)
 
 
-def exp_row(to, a):
-    """``e^x`` in lanes."""
-    for lane in range(LANES):
-        to[lane] = exp(a[lane])
-
-
-def log_row(to, a):
-    """``ln x`` in lanes."""
-    for lane in range(LANES):
-        to[lane] = log(a[lane])
-
-
 def has_avx2():
     """Whether this processor has AVX2."""
     return cpu_has_avx2()

@@ -12,7 +12,7 @@ from two tapes, of the rows and of the objective, whose outputs are scattered to
 from . import plain as cython
 from .linear import backward, cholesky, forward
 from .plain import *
-from .tape import tape_run_one
+from .tape import run_tape
 
 ITERATIONS = 100
 HALVINGS = 12
@@ -67,10 +67,10 @@ def derive(at, n, m, q):
     r, rows, objective = at.r, at.rows, at.objective
     copy_some(r, at.x, n)
     copy_some(skip(r, at.row_multiplier), at.multiplier, m + q)
-    tape_run_one(rows.one, rows.one_size, r)
+    run_tape(rows, r, 1)
     scatter(rows, r, at)
     if at.with_objective:
-        tape_run_one(objective.one, objective.one_size, r)
+        run_tape(objective, r, 1)
         scatter(objective, r, at)
         if not cython.compiled:
             if objective.callback is not None:  # an objective that is Python code

@@ -167,24 +167,6 @@ def barrier(counter, expected):
     counter[0] += 1
 
 
-def repeat_unary(function, to, a, times, step_a):
-    """A function of rows on those that follow."""
-    for i in range(times):
-        function(row(to, i), a[i * step_a :])
-
-
-def repeat_binary(function, to, a, b, times, step_a, step_b):
-    """The same of two operands."""
-    for i in range(times):
-        function(row(to, i), a[i * step_a :], b[i * step_b :])
-
-
-def repeat_ternary(function, to, a, b, c, times, step_a, step_b, step_c):
-    """The same of three."""
-    for i in range(times):
-        function(row(to, i), a[i * step_a :], b[i * step_b :], c[i * step_c :])
-
-
 def fleet_pointers(storage):
     """An array of pointers to structs."""
     return [None] * len(storage)

@@ -11,7 +11,7 @@ does not overflow at noisy averages far away.
 from . import plain as cython
 from .linear import backward, cholesky, forward
 from .plain import *
-from .tape import tape_run_one
+from .tape import interpret
 
 PROJECTION_STEPS = 60
 ROOT_STEPS = 100
@@ -98,7 +98,8 @@ def phi(public_set, r, u, gradient, hessian):
     outputs = skip_int(public_set.phi_outputs, public_set.phi_output_starts[r])
     code = skip_int(public_set.phi_code, public_set.phi_code_starts[r])
     copy_some(registers, u, size)
-    tape_run_one(code, public_set.phi_code_starts[r + 1] - public_set.phi_code_starts[r], registers)
+    length = public_set.phi_code_starts[r + 1] - public_set.phi_code_starts[r]
+    interpret(code, length, registers, 1)
     for i in range(size):
         gradient[i] = registers[outputs[1 + i]]
     for i in range(size * size):

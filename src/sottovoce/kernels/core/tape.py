@@ -1,15 +1,12 @@
-"""The tape interpreter: register code over 16 lanes, and over one.
+"""The tape interpreter: register code over 16 lanes, or over one.
 
-A tape is an int32 array; a register is one row of 16 lanes (``tape_run``) or one number
-(``tape_run_one``). Every operation is one of IEEE 754's, rounded once; ``MULADD`` and ``SUBMUL``
-round twice. So a lane has the bits of one alone.
+A tape is an int32 array: runs of instructions of one operation each.
 
-    lanes:  op, to, a, b, c, times, step_a, step_b, step_c      repeated on the following registers
-            SUM, to, count, a_1, ..., a_count                   DOT likewise, with c, a_1, b_1, ...
-    one:    op, length, (to, a, b, c) ...                       all instructions of one operation
-            SUM, length, (to, count, a_1, ..., a_count) ...     DOT likewise
+    op, length, (to, a, b, c) ...                       registers of the result and of the operands
+    SUM, length, (to, count, a_1, ..., a_count) ...     DOT likewise, with c, a_1, b_1, ...
 
-The operations, with arguments a, b, c:
+A register is a row of ``width`` numbers, 16 lanes or one. Every operation is one of IEEE 754's,
+rounded once; ``MULADD`` and ``SUBMUL`` round twice. So a lane has the bits of one alone.
 
     ADD a+b      SUB a-b      MUL ab        DIV a/b         MULADD ab+c    SUBMUL c-ab
     SQRT         EXP          LOG           POW a^b         ABS            SIGN
@@ -18,109 +15,89 @@ The operations, with arguments a, b, c:
 """
 
 from . import plain as cython
-from .functions import exp, exp_row, log, log_row, power
+from .functions import exp, log, power
 from .plain import *
 
 
-def tape_run(code, size, r):
-    """Evaluate for 16 lanes."""
-    at: cython.Py_ssize_t = 0
-    while at < size:
-        op = code[at]
-        to = row(r, code[at + 1])
-        if op >= SUM:
-            if op == SUM:
-                total_row(to, r, skip_int(code, at + 3), code[at + 2])
-            else:
-                dot_row(to, r, skip_int(code, at + 3), code[at + 2])
-            at += 3 + code[at + 2]
-            continue
-        operate(op, to, r, skip_int(code, at + 2))
-        at += 9
-
-
-def operate(op, to, r, operands):
-    """One operation on rows, repeated on those that follow: ``a, b, c, times`` and the steps."""
-    a, b, c = row(r, operands[0]), row(r, operands[1]), row(r, operands[2])
-    times, step_a, step_b = operands[3], LANES * operands[4], LANES * operands[5]
-    if op == ADD:
-        repeat_binary(add, to, a, b, times, step_a, step_b)
-    elif op == SUB:
-        repeat_binary(subtract, to, a, b, times, step_a, step_b)
-    elif op == MUL:
-        repeat_binary(multiply, to, a, b, times, step_a, step_b)
-    elif op == DIV:
-        repeat_binary(divide, to, a, b, times, step_a, step_b)
-    elif op == MULADD:
-        repeat_ternary(multiply_add, to, a, b, c, times, step_a, step_b, LANES * operands[6])
-    elif op == SUBMUL:
-        repeat_ternary(subtract_product, to, a, b, c, times, step_a, step_b, LANES * operands[6])
-    elif op == SQRT:
-        repeat_unary(square_root, to, a, times, step_a)
-    elif op == EXP:
-        repeat_unary(exp_row, to, a, times, step_a)
-    elif op == LOG:
-        repeat_unary(log_row, to, a, times, step_a)
-    elif op == POW:
-        repeat_binary(raise_to, to, a, b, times, step_a, step_b)
-    elif op == ABS:
-        repeat_unary(absolute, to, a, times, step_a)
-    elif op == SIGN:
-        repeat_unary(sign, to, a, times, step_a)
-    elif op == MAX:
-        repeat_binary(maximum, to, a, b, times, step_a, step_b)
-    elif op == WHERE:
-        repeat_ternary(where, to, a, b, c, times, step_a, step_b, LANES * operands[6])
+def run_tape(tape, r, width):
+    """Evaluate for a block of 16 lanes, or for one: the compiler knows the width in each."""
+    if width == LANES:
+        interpret(tape.code, tape.size, r, LANES)
     else:
-        repeat_ternary(add_three, to, a, b, c, times, step_a, step_b, LANES * operands[6])
+        interpret(tape.code, tape.size, r, 1)
 
 
-def tape_run_one(code, size, r):
-    """Evaluate for one; operations that are frequent have loops of their own."""
+def interpret(code, size, r, width):
+    """Evaluate; the compiler knows the operation in each branch, too."""
     at: cython.Py_ssize_t = 0
     while at < size:
-        op, end = code[at], at + 2 + code[at + 1]
-        at += 2
+        op, run, length = code[at], skip_int(code, at + 2), code[at + 1]
+        at += 2 + length
         if op == ADD:
-            while at < end:
-                r[code[at]] = r[code[at + 1]] + r[code[at + 2]]
-                at += 4
+            repeat(ADD, run, length, r, width)
         elif op == SUB:
-            while at < end:
-                r[code[at]] = r[code[at + 1]] - r[code[at + 2]]
-                at += 4
+            repeat(SUB, run, length, r, width)
         elif op == MUL:
-            while at < end:
-                r[code[at]] = r[code[at + 1]] * r[code[at + 2]]
-                at += 4
+            repeat(MUL, run, length, r, width)
         elif op == MULADD:
-            while at < end:
-                r[code[at]] = r[code[at + 1]] * r[code[at + 2]] + r[code[at + 3]]
-                at += 4
+            repeat(MULADD, run, length, r, width)
         elif op == SUBMUL:
-            while at < end:
-                r[code[at]] = r[code[at + 3]] - r[code[at + 1]] * r[code[at + 2]]
-                at += 4
+            repeat(SUBMUL, run, length, r, width)
         elif op == ADD3:
-            while at < end:
-                r[code[at]] = r[code[at + 1]] + r[code[at + 2]] + r[code[at + 3]]
-                at += 4
+            repeat(ADD3, run, length, r, width)
         elif op == SUM:
-            while at < end:
-                r[code[at]] = total_one(r, skip_int(code, at + 2), code[at + 1])
-                at += 2 + code[at + 1]
+            total(run, length, r, width, False)
         elif op == DOT:
-            while at < end:
-                r[code[at]] = dot_one(r, skip_int(code, at + 2), code[at + 1])
-                at += 2 + code[at + 1]
+            total(run, length, r, width, True)
+        elif op == DIV:
+            repeat(DIV, run, length, r, width)
+        elif op == SQRT:
+            repeat(SQRT, run, length, r, width)
+        elif op == EXP:
+            repeat(EXP, run, length, r, width)
+        elif op == LOG:
+            repeat(LOG, run, length, r, width)
+        elif op == POW:
+            repeat(POW, run, length, r, width)
+        elif op == ABS:
+            repeat(ABS, run, length, r, width)
+        elif op == SIGN:
+            repeat(SIGN, run, length, r, width)
+        elif op == MAX:
+            repeat(MAX, run, length, r, width)
         else:
-            while at < end:
-                r[code[at]] = operate_one(op, r[code[at + 1]], r[code[at + 2]], r[code[at + 3]])
-                at += 4
+            repeat(WHERE, run, length, r, width)
 
 
-def operate_one(op, a, b, c):
-    """The rarer operations on numbers."""
+def repeat(op, run, length, r, width):
+    """Instructions of one operation."""
+    at: cython.Py_ssize_t = 0
+    while at < length:
+        to, a = skip(r, run[at] * width), skip(r, run[at + 1] * width)
+        operate(op, to, a, skip(r, run[at + 2] * width), skip(r, run[at + 3] * width), width)
+        at += 4
+
+
+def operate(op, to, a, b, c, width):
+    """One operation on registers."""
+    for lane in range(width):
+        to[lane] = compute(op, a[lane], b[lane], c[lane])
+
+
+def compute(op, a, b, c):
+    """One operation on numbers."""
+    if op == ADD:
+        return a + b
+    if op == SUB:
+        return a - b
+    if op == MUL:
+        return a * b
+    if op == MULADD:
+        return a * b + c
+    if op == SUBMUL:
+        return c - a * b
+    if op == ADD3:
+        return a + b + c
     if op == DIV:
         return a / b
     if op == SQRT:
@@ -140,169 +117,53 @@ def operate_one(op, a, b, c):
     return b if a > 0.0 else c
 
 
-def total_one(r, terms, count):
-    """The sum of ``count`` registers, from the first."""
-    value = r[terms[0]]
-    for i in range(1, count):
-        value += r[terms[i]]
-    return value
-
-
-def total_row(to, r, terms, count):
-    """The sum of ``count`` rows, from the first."""
+def total(run, length, r, width, products):
+    """Sums of registers from the first; or, to the first, of products of the pairs that follow."""
     value = cython.declare(cython.double[16])
-    a = row(r, terms[0])
-    for lane in range(LANES):
-        value[lane] = a[lane]
-    for i in range(1, count):
-        accumulate(value, row(r, terms[i]))
-    for lane in range(LANES):
-        to[lane] = value[lane]
+    at: cython.Py_ssize_t = 0
+    while at < length:
+        i, end = at + 3, at + 2 + run[at + 1]
+        copy_some(value, skip(r, run[at + 2] * width), width)
+        while i < end:
+            if products:
+                accumulate_product(
+                    value, skip(r, run[i] * width), skip(r, run[i + 1] * width), width
+                )
+                i += 2
+            else:
+                accumulate(value, skip(r, run[i] * width), width)
+                i += 1
+        copy_some(skip(r, run[at] * width), value, width)
+        at = end
 
 
-def accumulate(value, a):
+def accumulate(value, a, width):
     """``value += a`` in lanes."""
-    for lane in range(LANES):
+    for lane in range(width):
         value[lane] += a[lane]
 
 
-def dot_one(r, terms, count):
-    """``c + a_1 b_1 + a_2 b_2 + ...``, every operation rounded."""
-    value = r[terms[0]]
-    for i in range(1, count, 2):
-        value += r[terms[i]] * r[terms[i + 1]]
-    return value
-
-
-def dot_row(to, r, terms, count):
-    """The same of rows."""
-    value = cython.declare(cython.double[16])
-    a = row(r, terms[0])
-    for lane in range(LANES):
-        value[lane] = a[lane]
-    for i in range(1, count, 2):
-        accumulate_product(value, row(r, terms[i]), row(r, terms[i + 1]))
-    for lane in range(LANES):
-        to[lane] = value[lane]
-
-
-def accumulate_product(value, a, b):
+def accumulate_product(value, a, b, width):
     """``value += a b`` in lanes."""
-    for lane in range(LANES):
+    for lane in range(width):
         value[lane] += a[lane] * b[lane]
 
 
-def add(to, a, b):
-    """``a + b`` in lanes; those below likewise."""
-    for lane in range(LANES):
-        to[lane] = a[lane] + b[lane]
-
-
-def add_three(to, a, b, c):
-    """``a + b + c``."""
-    for lane in range(LANES):
-        to[lane] = a[lane] + b[lane] + c[lane]
-
-
-def subtract(to, a, b):
-    """``a - b``."""
-    for lane in range(LANES):
-        to[lane] = a[lane] - b[lane]
-
-
-def multiply(to, a, b):
-    """``a b``."""
-    for lane in range(LANES):
-        to[lane] = a[lane] * b[lane]
-
-
-def divide(to, a, b):
-    """``a / b``."""
-    for lane in range(LANES):
-        to[lane] = a[lane] / b[lane]
-
-
-def multiply_add(to, a, b, c):
-    """``a b + c``, rounded twice."""
-    for lane in range(LANES):
-        to[lane] = a[lane] * b[lane] + c[lane]
-
-
-def subtract_product(to, a, b, c):
-    """``c - a b``, rounded twice."""
-    for lane in range(LANES):
-        to[lane] = c[lane] - a[lane] * b[lane]
-
-
-def square_root(to, a):
-    """The square root."""
-    for lane in range(LANES):
-        to[lane] = sqrt(a[lane])
-
-
-def raise_to(to, a, b):
-    """``a^b``."""
-    for lane in range(LANES):
-        to[lane] = power(a[lane], b[lane])
-
-
-def absolute(to, a):
-    """``|a|``."""
-    for lane in range(LANES):
-        to[lane] = fabs(a[lane])
-
-
-def sign(to, a):
-    """The sign of a; 0 at 0, NaN at NaN."""
-    for lane in range(LANES):
-        x = a[lane]
-        to[lane] = 1.0 if x > 0.0 else (-1.0 if x < 0.0 else (0.0 if x == 0.0 else x))
-
-
-def maximum(to, a, b):
-    """``a if a > b else b``."""
-    for lane in range(LANES):
-        x, y = a[lane], b[lane]
-        to[lane] = x if x > y else y
-
-
-def where(to, a, b, c):
-    """``b if a > 0 else c``."""
-    for lane in range(LANES):
-        yes, no = b[lane], c[lane]
-        to[lane] = yes if a[lane] > 0.0 else no
-
-
-def run_tape(tape, r, width):
-    """Evaluate a tape for a block of 16 lanes, or for one."""
-    if width == LANES:
-        tape_run(tape.lanes, tape.lanes_size, r)
-    else:
-        tape_run_one(tape.one, tape.one_size, r)
-
-
 def point_to_tape(view, tape):
-    """Point to a tape's code."""
-    one, lanes, outputs = tape
-    view.one = ints(one)
-    view.one_size = len(one)
-    view.lanes = ints(lanes)
-    view.lanes_size = len(lanes)
+    """Point to a tape's code and outputs."""
+    code, outputs = tape
+    view.code = ints(code)
+    view.size = len(code)
     view.outputs = ints(outputs)
     view.count = len(outputs)
 
 
-def run_lanes(code, r):
-    """``tape_run`` from Python."""
+def evaluate(code, r, width):
+    """``run_tape`` from Python."""
     size: cython.Py_ssize_t = len(code)
     c, p = ints(code), doubles(r)
     with cython.nogil:
-        tape_run(c, size, p)
-
-
-def run_one(code, r):
-    """``tape_run_one`` from Python."""
-    size: cython.Py_ssize_t = len(code)
-    c, p = ints(code), doubles(r)
-    with cython.nogil:
-        tape_run_one(c, size, p)
+        if width == LANES:
+            interpret(c, size, p, LANES)
+        else:
+            interpret(c, size, p, 1)
