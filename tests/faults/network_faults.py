@@ -248,7 +248,7 @@ SENT = (
           breaks=lower_end_only, killed_by=OUTSIDE),
     Fault(name="a clipped contribution is answered", seam="accepted part", breaks=answered,
           killed_by=MACHINE
-          + "test_a_contribution_outside_its_range_is_clipped_recorded_and_never_answered"),
+          + "test_what_is_outside_its_range_is_clipped_recorded_and_never_answered"),
     Fault(name="an agent counted twice in a round", seam="forgotten part", breaks=returning(),
           killed_by=MACHINE + "test_agents_that_come_back_in_other_company_are_counted_once"),
     Fault(name="a second contribution replaces the first", seam="collected part", breaks=latest,

@@ -78,7 +78,7 @@ SEAMS: Final = {
     "accepted part": "sottovoce.network.protocol.cloud_machine.CloudMachine._accept",
     "deadline": "sottovoce.network.protocol.cloud_machine.CloudMachine.deadline",
     "agent's step": "sottovoce.network.protocol.agent_machine.AgentMachine._round",
-    "receipts of a relay": "sottovoce.network.protocol.relay_machine.PassedReceipts.digest",
+    "receipts of a relay": "sottovoce.network.protocol.receipt.PassedReceipts.digest",
     "substitute of a failed step": "sottovoce.network.local_round.substitute_state",
     "contributions": "sottovoce.network.local_round.LocalRound.contributions",
     # split cloud

@@ -11,9 +11,7 @@ from types import SimpleNamespace
 import pytest
 from network_harness import member, page, plan_for, serving
 
-from sottovoce.errors import InputError
 from sottovoce.network import service as service_module
-from sottovoce.network.cloud import Cloud
 from sottovoce.network.service import RECENT, Attendance
 from sottovoce.problem.problem import Problem
 
@@ -87,11 +85,3 @@ async def test_a_finished_run_is_not_stalled(paper: Problem, keys: Path, tmp_pat
         await task
         await asyncio.sleep(0.05)
         assert (await page(cloud, keys, "operator", "/healthz"))[0] == 200
-
-
-@pytest.mark.parametrize("stall", [0.0, -1.0, float("nan")])
-async def test_a_stall_of_no_time_is_refused(
-    stall: float, paper: Problem, keys: Path, tmp_path: Path
-) -> None:
-    with pytest.raises(InputError, match="stall"):
-        Cloud(plan_for(paper), rounds=3, keys=keys, store=tmp_path / "run.db", stall=stall)

@@ -18,6 +18,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from network_harness import free_port, member, plan_for, play, run
+from party_process import witnessed_agent
 
 from sottovoce.kernels.run_kernel import normals, stream_seed
 from sottovoce.network import agent as agent_module
@@ -25,15 +26,15 @@ from sottovoce.network.failures import StoreError
 from sottovoce.network.journal_file import seal
 from sottovoce.network.observe.run_summary import answers, summarise, transcript
 from sottovoce.network.protocol.actions import Part
-from sottovoce.network.protocol.codec import decode_from_cloud, pack
+from sottovoce.network.protocol.codec import decode_from_cloud, encode, pack
 from sottovoce.network.protocol.collected import ContributionTotals
-from sottovoce.network.protocol.messages import FromCloud, Round
+from sottovoce.network.protocol.messages import Round
 from sottovoce.network.setup import parties_of
 from sottovoce.privacy.sampler import grid_of
 from sottovoce.problem.problem import Problem
 from sottovoce.simulation.simulate import simulate
 
-SCRIPT = str(Path(__file__).with_name("chaos_process.py"))
+SCRIPT = str(Path(__file__).with_name("party_process.py"))
 SIGMA = 4.0
 
 
@@ -46,6 +47,24 @@ def rounds_done(store: Path) -> int:
         return summarise(store).rounds
     except StoreError:
         return 0  # not made yet
+
+
+def lines(path: Path) -> list[bytes]:
+    """What was written down; a line that a kill tore is no line."""
+    return [bytes.fromhex(line) for line in path.read_text().split("\n")[:-1]]
+
+
+def check_frames(folder: Path, rounds: int) -> None:
+    """Never a release that is not in the store."""
+    database = sqlite3.connect(folder / "run.db")
+    rows = database.execute("SELECT k, context, digest FROM rounds").fetchall()
+    database.close()
+    stored = {k: (bytes(price), bytes(digest)) for k, price, digest in rows}
+    frames = [frame for path in folder.glob("*.frames") for frame in lines(path)]
+    heard = [m for m in map(decode_from_cloud, frames) if isinstance(m, Round)]
+    assert len(heard) >= rounds
+    for message in heard:
+        assert stored[message.round] == (message.price, message.receipt[:32])
 
 
 def check_the_three_nevers(problem: Problem, folder: Path, rounds: int, seed: int) -> None:
@@ -64,15 +83,7 @@ def check_the_three_nevers(problem: Problem, folder: Path, rounds: int, seed: in
         noise = (np.frombuffer(release, dtype="<f8") - total * grid_of(SIGMA)) / SIGMA
         # The noise of round k, on the one sum the store has for it.
         np.testing.assert_allclose(noise, z[k - 1], rtol=0, atol=1e-9)
-    stored = {row[0]: (bytes(row[1]), bytes(row[3])) for row in rows}
-    witnessed = 0
-    for path in folder.glob("*.frames"):
-        for line in path.read_text().splitlines():
-            message = decode_from_cloud(bytes.fromhex(line))
-            if isinstance(message, Round):
-                witnessed += 1
-                assert stored[message.round] == (message.price, message.receipt[:32])
-    assert witnessed >= rounds
+    check_frames(folder, rounds)
     here = simulate(problem, plan, rounds=rounds, seed=seed, transcript=True)
     assert here.transcript is not None
     released = [np.frombuffer(row[2], "<f8") for row in rows]
@@ -84,18 +95,19 @@ def check_the_three_nevers(problem: Problem, folder: Path, rounds: int, seed: in
     database.close()
 
 
+def witness_agents(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have every frame of the agents in this process written down until the test ends."""
+    monkeypatch.setitem(vars(agent_module), "encode", encode)  # put back later
+    monkeypatch.setitem(vars(agent_module), "decode_from_cloud", decode_from_cloud)
+    witnessed_agent(folder, "all")
+
+
 def test_a_cloud_killed_at_any_instant_continues_the_same_run(
     paper: Problem, keys: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rounds, seed, port = 150, 5, free_port()
-    words = ("cloud", port, keys, tmp_path, rounds, seed)
-    frames: list[str] = []
-
-    def witnessed(frame: bytes) -> FromCloud:
-        frames.append(frame.hex())
-        return decode_from_cloud(frame)
-
-    monkeypatch.setattr(agent_module, "decode_from_cloud", witnessed)
+    words = ("cloud", port, keys, tmp_path, rounds, "--seed", seed)
+    witness_agents(tmp_path, monkeypatch)
 
     async def main() -> None:
         cloud = start(*words)
@@ -119,7 +131,6 @@ def test_a_cloud_killed_at_any_instant_continues_the_same_run(
             cloud.wait()
 
     asyncio.run(main())
-    (tmp_path / "all.frames").write_text("\n".join(frames))
     check_the_three_nevers(paper, tmp_path, rounds, seed)
 
 
@@ -179,7 +190,7 @@ async def soak(
     proxy = Proxy(direct, rng)
     port = await proxy.start()
     cloud: Callable[[], subprocess.Popen[bytes]] = lambda: start(  # noqa: E731
-        "cloud", direct, keys, folder, rounds, seed
+        "cloud", direct, keys, folder, rounds, "--seed", seed
     )
     crew = {0: cloud()}
     for i in range(1, problem.agents + 1):

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import sqlite3
 from dataclasses import replace
 from pathlib import Path
@@ -14,12 +15,7 @@ from scipy import stats
 
 from sottovoce.errors import BudgetError, InputError, PrivacyError
 from sottovoce.network.cloud import Cloud
-from sottovoce.network.failures import (
-    DivergedError,
-    HaltedError,
-    RefusedError,
-    StoreError,
-)
+from sottovoce.network.failures import DivergedError, HaltedError, RefusedError, StoreError
 from sottovoce.network.journal_file import seal
 from sottovoce.network.observe.run_summary import summarise, transcript
 from sottovoce.network.protocol.actions import Part, Record
@@ -40,29 +36,26 @@ FAST = Tikhonov(gamma_bar=0.02)
 
 
 @pytest.mark.parametrize("name", ["paper", "coupled"])
-def test_with_the_same_seed_the_iterates_equal_those_of_solve_bit_for_bit(
-    name: str, request: pytest.FixtureRequest, keys: Path, tmp_path: Path
+@pytest.mark.parametrize(
+    ("method", "algorithm", "atol"), [("joint", None, 0.0), ("paper", FAST, 1e-12)]
+)
+def test_with_the_same_seed_the_iterates_equal_those_of_solve(
+    name: str,
+    method: str,
+    algorithm: Any,
+    atol: float,
+    request: pytest.FixtureRequest,
+    keys: Path,
+    tmp_path: Path,
 ) -> None:
     problem: Problem = request.getfixturevalue(name)
-    plan = plan_for(problem)
-    result, x = run(play(problem, plan, keys, tmp_path, rounds=40, seed=3))
-    here = simulate(problem, plan, rounds=40, seed=3)
-    assert x.tolist() == here.x[0].tolist()
-    assert result.price.tolist() == here.price[0].tolist()
+    plan = plan_for(problem, method=method)
+    settings: dict[str, Any] = {"rounds": 40, "seed": 3, "algorithm": algorithm}
+    result, x = run(play(problem, plan, keys, tmp_path, **settings))
+    here = simulate(problem, plan, **settings)
+    np.testing.assert_allclose(x, here.x[0], rtol=0, atol=atol)  # bit for bit
+    np.testing.assert_allclose(result.price, here.price[0], rtol=0, atol=atol)
     assert np.any(result.price > 0)  # the noise took part
-
-
-@pytest.mark.parametrize("name", ["paper", "coupled"])
-def test_the_papers_release_gives_the_iterates_of_solve(
-    name: str, request: pytest.FixtureRequest, keys: Path, tmp_path: Path
-) -> None:
-    problem: Problem = request.getfixturevalue(name)
-    plan = plan_for(problem, method="paper")
-    result, x = run(play(problem, plan, keys, tmp_path, rounds=40, seed=3, algorithm=FAST))
-    here = simulate(problem, plan, rounds=40, seed=3, algorithm=FAST)
-    np.testing.assert_allclose(x, here.x[0], rtol=0, atol=1e-12)
-    np.testing.assert_allclose(result.price, here.price[0], rtol=0, atol=1e-12)
-    assert np.any(result.price > 0)
 
 
 def test_files_that_a_finished_run_left_say_what_to_do_about_a_second(
@@ -263,22 +256,24 @@ def test_a_run_takes_its_place_in_the_ledger_once_or_not_at_all(
 
 
 @pytest.mark.parametrize(
-    ("settings", "error"),
+    "settings",
     [
-        ({"rounds": 0}, InputError),
-        ({"rounds": 11}, InputError),
-        ({"rounds": 5, "straggler": "hold"}, InputError),
-        ({"rounds": 5, "deadline": 1.0}, InputError),
-        ({"rounds": 5, "straggler": "hold", "deadline": float("nan")}, InputError),
+        {"rounds": 0},
+        {"rounds": 11},
+        {"rounds": 5, "straggler": "hold"},
+        {"rounds": 5, "deadline": 1.0},
+        {"rounds": 5, "straggler": "hold", "deadline": math.nan},
+        *({"rounds": 5, "stall": wrong} for wrong in (0.0, -1.0, math.nan)),
+        *({"rounds": 5, "apply_after": wrong} for wrong in (-1.0, 601.0, math.nan)),
     ],
 )
 async def test_requests_that_cannot_be_met_are_refused(
-    settings: dict[str, object], error: type[Exception], paper: Problem, keys: Path, tmp_path: Path
+    settings: dict[str, Any], paper: Problem, keys: Path, tmp_path: Path
 ) -> None:
     plan = plan_for(paper, hide=Trajectory(radius=1.0, rounds=10))
 
-    with pytest.raises(error):
-        Cloud(plan, keys=keys, store=tmp_path / "run.db", **settings)  # type: ignore[arg-type]
+    with pytest.raises(InputError, match=list(settings)[-1]):
+        Cloud(plan, keys=keys, store=tmp_path / "run.db", **settings)
 
 
 async def test_an_undernoised_plan_is_never_served(

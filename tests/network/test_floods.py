@@ -189,8 +189,8 @@ def test_four_hundred_bare_connections_stop_nobody_from_coming_back_and_no_reloa
     probe = socket.create_server(("127.0.0.1", 0))
     port = probe.getsockname()[1]
     probe.close()
-    script = HERE / "chaos_process.py"
-    command = [sys.executable, str(script), "cloud", str(port), str(keys), str(tmp_path), "5", "1"]
+    words = ("cloud", port, keys, tmp_path, 5, "--seed", 1)
+    command = [sys.executable, str(HERE / "party_process.py"), *map(str, words)]
     cloud = subprocess.Popen(["sh", "-c", 'ulimit -n 200; exec "$@"', "sh", *command])
     tls = client_context(keys / "agents" / "8")
     held: list[socket.socket] = []

@@ -8,14 +8,7 @@ from typing import Any
 
 import pytest
 
-from sottovoce.network.protocol.actions import (
-    AnswerRound,
-    Close,
-    Halt,
-    Incident,
-    JournalRow,
-    Send,
-)
+from sottovoce.network.protocol.actions import AnswerRound, Close, Halt, Incident, JournalRow, Send
 from sottovoce.network.protocol.cloud_machine import CloudPhase
 from sottovoce.network.protocol.codec import decode_from_helper, decode_to_helper, encode
 from sottovoce.network.protocol.helper_machine import HelperMachine

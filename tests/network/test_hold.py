@@ -8,17 +8,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-import typer
 from network_harness import MachineRun, contributed, parts_at, plan_for, run, serving
-from typer.testing import CliRunner
 
 import sottovoce as sv
 from sottovoce.algorithm.dual_averaging import DualAveraging
 from sottovoce.certificate.certificate import Certificate, certify
-from sottovoce.cli.services import cloud_command as command
 from sottovoce.errors import PrivacyError
 from sottovoce.network.cloud import Cloud
-from sottovoce.network.observe import logs
 from sottovoce.network.observe.run_summary import summarise
 from sottovoce.network.protocol.collected import ContributionTotals
 from sottovoce.network.round_arithmetic import Rounds, noisy_sigma
@@ -28,7 +24,6 @@ from sottovoce.privacy.adjacency import Adjacency, Everything, Offset, Trajector
 from sottovoce.privacy.noise_plan import NoisePlan
 from sottovoce.privacy.plan import plan
 from sottovoce.privacy.sampler import SecureSampler
-from sottovoce.problem.files.save import save_problem
 from sottovoce.problem.problem import Problem
 
 ROUNDS, DROPS = 100, 5
@@ -101,21 +96,6 @@ async def test_hold_is_refused_where_a_trajectory_is_hidden(
     assert not (tmp_path / "run.db").exists()
     for hide in (Offset(radius=1.0, rounds=5), Everything(rounds=5)):
         Cloud(plan_for(paper, hide=hide), **where, **HOLD)
-
-
-@pytest.mark.timeout(60)  # a cloud that does not refuse serves for ever
-def test_the_command_refuses_hold_where_a_trajectory_is_hidden(
-    paper: Problem, keys: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(logs, "configure", lambda level: None)
-    save_problem(paper, tmp_path / "problem")
-    app = typer.Typer()
-    app.command()(command)
-    words = [str(tmp_path / "problem"), "--keys", str(keys), "--store", str(tmp_path / "run.db")]
-    result = CliRunner().invoke(app, [*words, "--straggler", "hold", "--deadline", "2s"])
-    assert isinstance(result.exception, PrivacyError)
-    assert "sv.Offset" in str(result.exception)
-    assert not (tmp_path / "run.db").exists()
 
 
 @pytest.mark.parametrize("hide", [Trajectory(radius=1.0), Offset(radius=1.0, rounds=5)])

@@ -17,7 +17,6 @@ from typer.testing import CliRunner
 import sottovoce as sv
 from sottovoce.cli import application
 from sottovoce.network.agent import AgentResult
-from sottovoce.network.cloud import Cloud
 from sottovoce.problem.files.save import save_problem
 from sottovoce.problem.problem import Problem
 
@@ -129,12 +128,3 @@ def test_answers_are_applied_at_one_time(keys: Path, tmp_path: Path) -> None:
     assert len(moments) == 2
     assert moments[0] - began > 2.0
     assert moments[1] - moments[0] < 1.0
-
-
-@pytest.mark.parametrize("seconds", [-1.0, 601.0, float("nan")])
-def test_nobody_waits_for_ever_to_apply_an_answer(
-    seconds: float, keys: Path, tmp_path: Path
-) -> None:
-    made = with_margins(fused(), ROUNDS)
-    with pytest.raises(sv.errors.InputError, match="apply_after must be 0 to 600 seconds"):
-        Cloud(made, rounds=ROUNDS, keys=keys, store=tmp_path / "r", apply_after=seconds)

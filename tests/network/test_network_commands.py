@@ -19,12 +19,7 @@ from sottovoce.certificate.optimum import reference_optimum
 from sottovoce.cli.console import errors
 from sottovoce.cli.demo import demo_command
 from sottovoce.cli.options import algorithm_for, run_rounds
-from sottovoce.cli.services import (
-    cloud_command,
-    gateway_command,
-    listen_address,
-    status_command,
-)
+from sottovoce.cli.services import cloud_command, gateway_command, listen_address, status_command
 from sottovoce.errors import InputError
 from sottovoce.network.observe import logs
 from sottovoce.network.store import CloudStore

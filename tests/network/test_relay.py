@@ -23,7 +23,7 @@ from sottovoce.network import identity
 from sottovoce.network.agent import Agent, AgentResult
 from sottovoce.network.failures import IdentityError, RefusedError
 from sottovoce.network.observe.run_summary import answers
-from sottovoce.network.protocol.actions import Close, Finish, Incident, Send, SendUp, Stop
+from sottovoce.network.protocol.actions import Close, Commit, Finish, Incident, Send, SendUp, Stop
 from sottovoce.network.protocol.client_machine import ClientPhase
 from sottovoce.network.protocol.cloud_machine import CloudMachine
 from sottovoce.network.protocol.codec import pack, pack_whole, unpack_whole
@@ -149,14 +149,14 @@ def test_a_cloud_a_relay_and_two_gateways_as_processes_run_what_solve_runs(
     ports = [str(free_port()), str(free_port())]
     keys, folder = str(relay_keys), str(tmp_path)
     words = [
-        ("chaos_process.py", "cloud", ports[0], keys, folder, "25", "3"),
-        ("relay_process.py", "relay", *ports, keys, "1-7"),
-        ("relay_process.py", "gateway", ports[1], keys, folder, "1-3"),
-        ("relay_process.py", "gateway", ports[1], keys, folder, "4-7"),
+        ("cloud", ports[0], keys, folder, "25", "--seed", "3"),
+        ("relay", ports[1], keys, folder, "1-7", ports[0]),
+        ("gateway", ports[1], keys, folder, "1-3"),
+        ("gateway", ports[1], keys, folder, "4-7"),
     ]
+    script, out = str(HERE / "party_process.py"), subprocess.PIPE
     crew = [
-        subprocess.Popen([sys.executable, *each], cwd=HERE, stdout=subprocess.PIPE, text=True)
-        for each in words
+        subprocess.Popen([sys.executable, script, *each], stdout=out, text=True) for each in words
     ]
     try:
         told = [process.communicate(timeout=120)[0] for process in crew]
@@ -249,15 +249,19 @@ class Tree:
             self.relay.hear(action.message)  # type: ignore[arg-type]
 
     def hello(self, peer: int, agents: list[int], k: int = 0, receipt: bytes = b"") -> list[Any]:
-        self.relay.connect(peer, range(1, 8))
-        return self.relay.receive(
+        self.relay.below.connect(peer, range(1, 8))
+        return self.relay.below.receive(
             peer, Hello(version=VERSION, agents=agents, config=b"", round=k, receipt=receipt)
         )
 
     def say(self, peer: int, k: int, data: bytes | None = None) -> list[Any]:
-        party = self.below(self.relay.agents_of(peer))
+        party = self.below(self.relay.below.agents_of(peer))
         said = contributed(self.plan, party, self.x) if data is None else data
-        return self.relay.receive(peer, Contribution(round=k, values=said))
+        done: list[Any] = []
+        for action in self.relay.below.receive(peer, Contribution(round=k, values=said)):
+            full = isinstance(action, Commit)
+            done += self.relay.contribute(action) if full else [action]  # type: ignore[arg-type]
+        return done
 
     def told(self, k: int, mark: int = 1) -> list[Any]:
         prices = pack(np.full(self.setup.prices, float(k)))
@@ -327,7 +331,7 @@ def test_whoever_is_ahead_of_a_relay_comes_back_later_and_a_wrong_receipt_harms_
     other = bytes([9]) * RECEIPT
     assert codes(tree.hello(2, [2], k=2, receipt=other)) == {Code.FUTURE_ROUND}
     assert codes(tree.hello(3, [2], k=1, receipt=other)) == {Code.FORGED_RECEIPT}
-    assert tree.relay.agents_of(1) == (1,)
+    assert tree.relay.below.agents_of(1) == (1,)
     assert not codes(tree.hello(4, [2], k=1, receipt=bytes([1, 1]) * (RECEIPT // 2)))
 
 

@@ -23,11 +23,7 @@ from sottovoce.network.protocol.actions import Part, Party, Send
 from sottovoce.network.protocol.codec import pack, pack_whole
 from sottovoce.network.protocol.collected import ContributionTotals
 from sottovoce.network.protocol.messages import Round
-from sottovoce.network.round_arithmetic import (
-    Rounds,
-    noisy_sigma,
-    release_bytes,
-)
+from sottovoce.network.round_arithmetic import Rounds, noisy_sigma, release_bytes
 from sottovoce.network.setup import parties_of
 from sottovoce.paper.paper_rounds import states_of
 from sottovoce.paper.tikhonov import Tikhonov

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 from network_harness import halves, member, run, split_plan
 
 from sottovoce.network.observe.run_summary import summarise
@@ -27,16 +28,12 @@ async def played(
     return result
 
 
-def test_a_split_cloud_runs_to_its_end(paper: Problem, split_keys: Path, tmp_path: Path) -> None:
-    alone = [[i] for i in range(1, 8)]
-    result = run(played(paper, split_keys, tmp_path, alone, rounds=20))
+@pytest.mark.parametrize("parties", [[[i] for i in range(1, 8)], [[1, 2, 3], [4, 5, 6, 7]]])
+def test_a_split_cloud_runs_to_its_end_with_agents_alone_and_behind_gateways(
+    parties: list[list[int]], paper: Problem, split_keys: Path, tmp_path: Path
+) -> None:
+    result = run(played(paper, split_keys, tmp_path, parties, rounds=20))
     assert result.rounds == 20
     assert np.isfinite(result.price).all()
     assert not result.refused
     assert summarise(tmp_path / "run.db").status == "done"
-
-
-def test_gateways_mask_their_own_sums(paper: Problem, split_keys: Path, tmp_path: Path) -> None:
-    result = run(played(paper, split_keys, tmp_path, [[1, 2, 3], [4, 5, 6, 7]], rounds=20))
-    assert result.rounds == 20
-    assert not result.refused

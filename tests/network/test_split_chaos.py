@@ -9,9 +9,7 @@ from __future__ import annotations
 import asyncio
 import random
 import shutil
-import sqlite3
 import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -20,10 +18,8 @@ import numpy as np
 import pytest
 from network_harness import free_port, member, split_plan
 from scipy import stats
-from split_chaos_process import witnessed_agent
-from test_chaos import rounds_done
+from test_chaos import check_frames, lines, rounds_done, start, witness_agents
 
-from sottovoce.network import agent as agent_module
 from sottovoce.network.identity.pledges import HelperKeys
 from sottovoce.network.journal import Journal
 from sottovoce.network.observe.run_summary import transcript
@@ -31,29 +27,18 @@ from sottovoce.network.protocol.codec import (
     MASK_HEAD,
     Integers,
     decode_from_agent,
-    decode_from_cloud,
     decode_from_helper,
     encode,
     mask_of,
     unpack_whole,
 )
-from sottovoce.network.protocol.messages import Answer, Masked, Round
+from sottovoce.network.protocol.messages import Answer, Masked
 from sottovoce.network.setup import parties_of
 from sottovoce.privacy.sampler import STEPS
 from sottovoce.problem.problem import Problem
 
-SCRIPT = str(Path(__file__).with_name("split_chaos_process.py"))
 FALSE_ALARM = 1e-7
 """Of each of the four statistical checks of a run's noise: of all together below 1e-6."""
-
-
-def start(*words: object) -> subprocess.Popen[bytes]:
-    return subprocess.Popen([sys.executable, SCRIPT, *map(str, words)])
-
-
-def lines(path: Path) -> list[bytes]:
-    """What was written down; a line that a kill tore is no line."""
-    return [bytes.fromhex(line) for line in path.read_text().split("\n")[:-1]]
 
 
 def check_the_four_nevers(problem: Problem, keys: Path, folder: Path, rounds: int) -> None:
@@ -62,18 +47,7 @@ def check_the_four_nevers(problem: Problem, keys: Path, folder: Path, rounds: in
         message = decode_from_helper(frame)
         assert isinstance(message, Answer)
         assert answers[message.round] == message.values
-    database = sqlite3.connect(folder / "run.db")
-    rows = database.execute("SELECT k, context, digest FROM rounds ORDER BY k").fetchall()
-    database.close()
-    stored = {k: (bytes(price), bytes(digest)) for k, price, digest in rows}
-    witnessed = 0
-    for path in folder.glob("*.frames"):
-        for frame in lines(path):
-            heard = decode_from_cloud(frame)
-            if isinstance(heard, Round):
-                witnessed += 1
-                assert stored[heard.round] == (heard.price, heard.receipt[:32])
-    assert witnessed >= rounds
+    check_frames(folder, rounds)
     check_masks(folder)
 
 
@@ -143,10 +117,8 @@ def test_halves_killed_at_any_instant_and_agents_that_lose_their_states_continue
     paper: Problem, split_keys: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rounds, port, second = 60, free_port(), free_port()
-    monkeypatch.setitem(vars(agent_module), "encode", encode)  # put back later
-    monkeypatch.setitem(vars(agent_module), "decode_from_cloud", decode_from_cloud)
-    witnessed_agent(tmp_path, "all")
-    words = ("cloud", port, split_keys, tmp_path, rounds, second)
+    witness_agents(tmp_path, monkeypatch)
+    words = ("cloud", port, split_keys, tmp_path, rounds, "--helper", second)
 
     def begin(i: int) -> asyncio.Task[object]:
         return asyncio.create_task(member(paper, [i], port, split_keys, tmp_path).run())
@@ -202,7 +174,7 @@ async def soak(problem: Problem, keys: Path, folder: Path, *, kills: int) -> int
     port, second = free_port(), free_port()
     begin: dict[int, Callable[[], subprocess.Popen[bytes]]] = {
         -1: lambda: start("helper", second, keys, folder),
-        0: lambda: start("cloud", port, keys, folder, rounds, second),
+        0: lambda: start("cloud", port, keys, folder, rounds, "--helper", second),
     }
     for i in range(1, problem.agents + 1):
         begin[i] = lambda i=i: start("agent", port, keys, folder, i)  # type: ignore[misc]

@@ -25,8 +25,7 @@ from network_harness import (
     split_plan,
     words_of,
 )
-from test_chaos import rounds_done
-from test_split_chaos import start
+from test_chaos import rounds_done, start
 
 from sottovoce.errors import InputError, PrivacyError
 from sottovoce.network import cloud as cloud_module
@@ -130,19 +129,19 @@ async def test_plans_seeds_and_keys_that_do_not_belong_together_are_refused(
     url = "wss://127.0.0.1:1"
     with pytest.raises(PrivacyError, match="would see every contribution"):
         Cloud(split_plan(paper), **settings)
-    with pytest.raises(InputError, match="its noise is for one cloud"):
-        Cloud(plan_for(paper), helper=url, **settings)
-    with pytest.raises(InputError, match="works with every state"):
-        Cloud(plan_for(paper, method="paper"), helper=url, **settings)
-    with pytest.raises(InputError, match="seed must be left out"):
-        Cloud(split_plan(paper), helper=url, seed=1, **settings)
-    addresses: list[Any] = ["http://x", 5]
-    for wrong in addresses:
-        with pytest.raises(InputError, match="helper must be an address"):
-            Cloud(split_plan(paper), helper=wrong, **settings)
+    one, two, papers = plan_for(paper), split_plan(paper), plan_for(paper, method="paper")
+    wrong: list[tuple[Any, dict[str, Any], str]] = [
+        (one, {"helper": url}, "its noise is for one cloud"),
+        (papers, {"helper": url}, "works with every state"),
+        (two, {"helper": url, "seed": 1}, "seed must be left out"),
+        (two, {"helper": "http://x"}, "helper must be an address"),
+        (two, {"helper": 5}, "helper must be an address"),
+    ]
+    for plan, more, words in wrong:
+        with pytest.raises(InputError, match=words):
+            Cloud(plan, **settings, **more)
     with pytest.raises(InputError, match="made for a split cloud"):
-        Helper(plan_for(paper), keys=split_keys / "helper", store=tmp_path / "h")
-
+        Helper(one, keys=split_keys / "helper", store=tmp_path / "h")
     helper = Helper(split_plan(paper), keys=keys, store=tmp_path / "h")
     with pytest.raises(IdentityError, match=r"key for masks|X25519"):
         await helper.start()
@@ -286,7 +285,7 @@ def test_no_contribution_is_in_the_memory_of_either_half(
     monkeypatch.setattr(Masker, "mask", noted)
     port, second = free_port(), free_port()
     crew = [
-        start("cloud", port, split_keys, tmp_path, 100_000, second),
+        start("cloud", port, split_keys, tmp_path, 100_000, "--helper", second),
         start("helper", second, split_keys, tmp_path),
     ]
 

@@ -23,15 +23,7 @@ from sottovoce.network.failures import RefusedError
 from sottovoce.network.journal import Journal
 from sottovoce.network.local_round import LocalRound, Which
 from sottovoce.network.observe.logs import note
-from sottovoce.network.protocol.actions import (
-    Apply,
-    Finish,
-    Memory,
-    Reconnect,
-    Save,
-    SendUp,
-    Stop,
-)
+from sottovoce.network.protocol.actions import Apply, Finish, Memory, Reconnect, Save, SendUp, Stop
 from sottovoce.network.protocol.agent_machine import AgentMachine
 from sottovoce.network.protocol.client_machine import ClientPhase
 from sottovoce.network.protocol.codec import decode_from_cloud, encode, pack, unpack

@@ -30,15 +30,10 @@ Gradient: TypeAlias = Callable[[Array], Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class LocalGroup:
-    """The agents of one group that are behind this connection.
+    """The agents of one group that are behind this connection."""
 
-    Attributes:
-        fleet: their formulas, parameters and weights; a named agent is a fleet of one.
-        gradient: ``df_i/dx_i`` as any code, for one agent by itself; None: its formula tells.
-    """
-
-    fleet: Fleet
-    gradient: Watched | None = None
+    fleet: Fleet  # their formulas, parameters and weights; a named agent is a fleet of one
+    gradient: Watched | None = None  # ``df_i/dx_i`` as any code, for one agent by itself
 
     @property
     def size(self) -> int:

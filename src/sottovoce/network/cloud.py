@@ -34,13 +34,7 @@ from sottovoce.network.round_arithmetic import (
 )
 from sottovoce.network.runner import CloudRunner, call_soon
 from sottovoce.network.service import Service
-from sottovoce.network.setup import (
-    check_halves,
-    check_request,
-    make_config,
-    round_key,
-    setup_of,
-)
+from sottovoce.network.setup import check_halves, check_request, make_config, round_key, setup_of
 from sottovoce.network.store import CloudStore, check_store, resumed
 from sottovoce.network.transport.client import Client
 from sottovoce.network.transport.helper_link import LONGEST_PAUSE, HelperLink
@@ -234,14 +228,7 @@ class Cloud(Service):
         setup = setup_of(plan, config)  # refuses what cannot be carried out, before it is paid for
         store.pin(config)
         check_store(plan, store)
-        if self.ledger is not None:
-            self._fence = self.ledger.begin(
-                run_id,
-                plan.charges(),
-                rounds=store.released,
-                digest=store.digest,
-                note="sottovoce cloud",
-            )
+        self._charge(self.ledger, plan, run_id, "cloud")
         sampler = (
             deployed_sampler(plan)
             if seed is None

@@ -22,26 +22,16 @@ Noise = Literal["secure", "simulated"]
 
 
 class RunConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a run is, in one canonical text.
+    """What a run is, in one canonical text."""
 
-    Attributes:
-        run_id: names the run for ever, also in the ledger.
-        problem: fingerprint of the public problem.
-        plan: fingerprint of every output with its sigma, and of the domain.
-        algorithm: its name and numbers.
-        rounds: T.
-        noise: "secure", or "simulated", which keeps nothing private.
-        promise: what the plan promises: what it hides ("hide", with "radius", None for everything,
-            and "rounds"), which agents go by when their own code fails, and for people the worst
-            agent's figures.
-    """
-
-    run_id: str
-    problem: str
-    plan: str
-    algorithm: Mapping[str, Any]
-    rounds: int
-    noise: Noise
+    run_id: str  # names the run for ever, also in the ledger
+    problem: str  # fingerprint of the public problem
+    plan: str  # fingerprint of every output with its sigma, and of the domain
+    algorithm: Mapping[str, Any]  # its name and numbers
+    rounds: int  # T
+    noise: Noise  # "simulated" keeps nothing private
+    # What the plan hides ("hide", with "radius", None for everything, and "rounds"), which agents
+    # go by when their own code fails, and for people the worst agent's figures.
     promise: Mapping[str, Any]
 
     @property

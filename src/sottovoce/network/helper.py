@@ -150,14 +150,7 @@ class Helper(Service):
         if config is None or self._store.run.config not in ("", text):
             return Code.OTHER_RUN
         answers = Answers(self.plan, config, self._held, self._sampler)
-        if self.ledger is not None:
-            self._fence = self.ledger.begin(
-                config.run_id,
-                self.plan.charges(),
-                rounds=self.round,
-                digest=self._store.digest,
-                note="sottovoce helper",
-            )
+        self._charge(self.ledger, self.plan, config.run_id, "helper")
         if not self._store.run.config:
             self._store.bind(text)
         self._answers = answers

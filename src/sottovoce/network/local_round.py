@@ -67,16 +67,7 @@ def substitute_state(promise: Mapping[str, Any], lower: Array, upper: Array) -> 
 
 @final
 class LocalRound:
-    """The rounds of a group in the run that a cloud describes.
-
-    Args:
-        group: the agents.
-        welcome: the cloud's description.
-
-    Attributes:
-        keeps: whether the run keeps constraints: then nothing is applied before it is confirmed.
-        apart: agents whose own sets miss the public bounds: they apply their fallbacks in any case.
-    """
+    """The rounds of a group in the run that a cloud describes."""
 
     def __init__(self, group: AgentGroup, welcome: Welcome) -> None:
         config = read_config(welcome.config)
@@ -96,7 +87,9 @@ class LocalRound:
         self._apart = np.zeros(lower.size, dtype=np.bool_)
         self._parts: list[tuple[slice | Integers, tuple[int, int], Any]] = []
         nearest = self._prepare(lower, upper)
+        # Where the run keeps constraints, nothing is applied before it is confirmed.
         self.keeps = config.promise.get("feasible") is not None
+        # Agents whose own sets miss the public bounds apply their fallbacks in any case.
         self.apart = np.unique(np.array(group.agents)[self._owner[self._apart]]).tolist()
         start = np.where(self._apart, nearest, self.begin(np.clip(group.start, lower, upper)))
         self._fallback = np.where(np.isnan(group.fallback), start, group.fallback)

@@ -7,6 +7,7 @@ import os
 import signal
 import threading
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from functools import partial
 from typing import Any, Final, TypeVar, final
 
@@ -28,13 +29,13 @@ def run(main: Coroutine[Any, Any, Answer]) -> Answer:
     A signal that asks for the end cancels ``main``, which closes what it has opened; the process
     then dies of that signal, so that its sender sees it obeyed.
     """
+    factory: Callable[[], asyncio.AbstractEventLoop] | None = None
+    with suppress(ImportError):
+        from uvloop import new_event_loop as factory
     heard: list[signal.Signals] = []
     try:
-        try:
-            import uvloop
-        except ImportError:
-            return asyncio.run(_to_the_end(main, heard))
-        return uvloop.run(_to_the_end(main, heard))
+        with asyncio.Runner(loop_factory=factory) as runner:
+            return runner.run(_to_the_end(main, heard))
     finally:
         if heard:
             signal.signal(heard[0], signal.SIG_DFL)
@@ -42,28 +43,22 @@ def run(main: Coroutine[Any, Any, Answer]) -> Answer:
 
 
 async def _to_the_end(main: Coroutine[Any, Any, Answer], heard: list[signal.Signals]) -> Answer:
-    task = asyncio.ensure_future(main)
+    task, loop = asyncio.ensure_future(main), asyncio.get_running_loop()
+
+    def end(number: signal.Signals) -> None:
+        heard.append(number)
+        task.cancel()
+        for name in ENDING:
+            loop.remove_signal_handler(signal.Signals[name])  # who asks twice does not want to wait
+
     if os.name == "posix" and threading.current_thread() is threading.main_thread():
-        loop = asyncio.get_running_loop()
         for name in ENDING:
             number = signal.Signals[name]
-            loop.add_signal_handler(number, _end, loop, number, task, heard)
+            loop.add_signal_handler(number, end, number)
     try:
         return await task
     finally:
         await asyncio.sleep(FAREWELL_SECONDS)
-
-
-def _end(
-    loop: asyncio.AbstractEventLoop,
-    number: signal.Signals,
-    task: asyncio.Future[Any],
-    heard: list[signal.Signals],
-) -> None:
-    heard.append(number)
-    task.cancel()
-    for name in ENDING:
-        loop.remove_signal_handler(signal.Signals[name])  # who asks twice does not want to wait
 
 
 @final

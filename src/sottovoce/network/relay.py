@@ -17,6 +17,7 @@ from sottovoce.network.identity.certificates import Authorization
 from sottovoce.network.observe.logs import note
 from sottovoce.network.protocol.actions import (
     Close,
+    Commit,
     Finish,
     Reconnect,
     Send,
@@ -82,6 +83,7 @@ class Relay(Service):
             SendUp: lambda action: self._client.post(encode(action.message)),
             Send: self._send,
             Close: lambda action: self._listening.disconnect(action.peer),
+            Commit: self._machine.contribute,
             Finish: self._finish,
             Stop: stopped,
             Reconnect: partial(reconnect, self._machine),
@@ -146,7 +148,7 @@ class Relay(Service):
         setup = machine.below.setup
         server = Server(
             self._authorization,
-            machine,
+            machine.below,
             self._runner,
             Limits(agents=setup.agents, numbers=setup.prices),
             frame=frame_limit(agents=setup.agents, size=setup.prices),
@@ -158,7 +160,7 @@ class Relay(Service):
 
     def _send(self, action: Send) -> None:
         self._listening.post(action)
-        self._outcome.sent(action, self._machine.agents_of)
+        self._outcome.sent(action, self._machine.below.agents_of)
 
     def _finish(self, _: Finish) -> None:
         self._outcome.end()

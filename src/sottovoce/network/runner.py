@@ -221,25 +221,7 @@ def reconnect(machine: ClientMachine, action: Reconnect) -> None:
 
 @final
 class CloudRunner(Runner):
-    """Releases rounds, sends, and ends the run; no action waits, so rounds cannot interleave.
-
-    Args:
-        machine: whose actions they are.
-        rounds: adds up, adds the noise and steps.
-        store: where rounds are written.
-        outcome: hears of the end.
-        refused: counts refusals.
-
-    Attributes:
-        server: where messages go.
-        fence: of the run in the ledger, if there is one.
-        link: asks the helper, of a split cloud.
-        completed: hears of every round that was sent, and of the agents that were held in it, or
-            were the last to answer.
-        deadline: seconds after which last contributions are reused; None to wait for all agents.
-        apply_after: seconds from the end until answers are applied.
-        later: calls a function when a round was sent.
-    """
+    """Releases rounds, sends, and ends the run; no action waits, so rounds cannot interleave."""
 
     def __init__(
         self,
@@ -258,12 +240,13 @@ class CloudRunner(Runner):
         }
         super().__init__("cloud", handlers, outcome, journal=store, refused=refused)
         self.server: Connections
-        self.fence: Fence | None = None
-        self.link: HelperLink | None = None
+        self.fence: Fence | None = None  # of the run in the ledger
+        self.link: HelperLink | None = None  # asks the helper, of a split cloud
+        # Hears of every round that was sent, and who was held in it, or was the last to answer.
         self.completed: Callable[[Record, tuple[int, ...]], None] = lambda record, last: None
-        self.deadline: float | None = None
-        self.apply_after = 0.0
-        self.later: Callable[..., object] = call_soon
+        self.deadline: float | None = None  # seconds after which last contributions are reused
+        self.apply_after = 0.0  # seconds from the end until answers are applied
+        self.later: Callable[..., object] = call_soon  # calls a function when a round was sent
         self._machine, self._rounds, self._store = machine, rounds, store
         self._timer: asyncio.TimerHandle | None = None
 

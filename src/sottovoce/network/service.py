@@ -19,6 +19,8 @@ from sottovoce.network.protocol.cloud_machine import CloudMachine
 from sottovoce.network.runner import Outcome
 from sottovoce.network.transport.server import Server
 from sottovoce.privacy.fence import Fence
+from sottovoce.privacy.ledger import Ledger
+from sottovoce.privacy.noise_plan import NoisePlan
 
 TICK_SECONDS: Final = 1.0
 
@@ -78,6 +80,17 @@ class Service(ABC):
                 await self._server.close()
         finally:
             self._close_files()
+
+    def _charge(self, ledger: Ledger | None, plan: NoisePlan, run_id: str, role: str) -> None:
+        """Take the run's place in the ledger: every round is fenced off there from now on."""
+        if ledger is not None and self._store is not None:
+            self._fence = ledger.begin(
+                run_id,
+                plan.charges(),
+                rounds=self._store.released,
+                digest=self._store.digest,
+                note=f"sottovoce {role}",
+            )
 
     async def _listen_at(self, server: Server, listen: tuple[str, int]) -> None:
         await server.open(listen, self._supervisor)

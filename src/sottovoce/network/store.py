@@ -28,7 +28,7 @@ from sottovoce.privacy.adjacency import Trajectory
 from sottovoce.privacy.noise_plan import NoisePlan
 from sottovoce.privacy.sampler import Released
 
-Attendance: TypeAlias = tuple[tuple[int, ...], tuple[Gap, ...]]
+Absences: TypeAlias = tuple[tuple[int, ...], tuple[Gap, ...]]
 """Agents whose last contribution was reused in a round, and gaps in averages known since."""
 
 Said: TypeAlias = tuple[tuple[tuple[int, ...], bytes], ...]
@@ -42,7 +42,7 @@ _QUESTION: Final = "question"
 
 _encoder = msgspec.msgpack.Encoder()
 _said: Final = msgspec.msgpack.Decoder(_Words)
-_attendance: Final = msgspec.msgpack.Decoder(Attendance)
+_attendance: Final = msgspec.msgpack.Decoder(Absences)
 _question: Final = msgspec.msgpack.Decoder(tuple[int, bytes, _Words])
 
 
@@ -172,7 +172,7 @@ def check_store(plan: NoisePlan, store: CloudStore) -> None:
         )
 
 
-def attendance_in(row: JournalRow) -> Attendance:
+def attendance_in(row: JournalRow) -> Absences:
     """Return the agents, from 1, that were held in a round, and the gaps known since."""
     return _attendance.decode(row.attendance) if row.attendance else ((), ())
 

@@ -23,14 +23,14 @@ from sottovoce.network.protocol.actions import (
 )
 from sottovoce.network.protocol.client_machine import ClientMachine, ClientPhase
 from sottovoce.network.protocol.codec import (
+    LARGEST,
+    SMALLEST,
     Floats,
     Integers,
     MalformedError,
     finite,
-    nonnegative,
     pack,
     pack_whole,
-    positive,
     unpack,
     unpack_whole,
 )
@@ -114,7 +114,8 @@ class AgentMachine(ClientMachine):
         )
         steps = self._steps = self._join(welcome)
         self.phase, self._welcome = ClientPhase.WAITING, welcome
-        self._prices = nonnegative(welcome.prices) if welcome.states else finite(welcome.prices)
+        # Multipliers of the paper's release are never negative.
+        self._prices = finite(welcome.prices, 0.0 if welcome.states else -LARGEST)
         self._entries = finite(len(welcome.columns))
         lower, upper, x = (unpack(part) for part in (welcome.lower, welcome.upper, memory.x))
         # A state inside keeps its bytes, signed zeros too: the cloud compares them.
@@ -141,7 +142,7 @@ class AgentMachine(ClientMachine):
         if sums != sorted(set(sums)) or any(o >= welcome.prices for o in sums):
             raise MalformedError("sums must increase, and each must have a price")
         least, most = unpack_whole(welcome.least), unpack_whole(welcome.most)
-        if not (positive(size).holds(welcome.grid) and least.size == most.size == size):
+        if not (finite(size, SMALLEST).holds(welcome.grid) and least.size == most.size == size):
             raise MalformedError("every sum must have a grid and a range")
         return super()._objection(welcome)
 

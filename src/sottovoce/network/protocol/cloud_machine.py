@@ -102,29 +102,18 @@ class Session:
 
 @final
 class CloudMachine:
-    """The run as the cloud sees it.
-
-    Args:
-        setup: what does not change.
-        notary: of the run's receipts.
-        history: gives the digest of any committed round, None for one that is not.
-        last: the last committed round when resuming.
-        hold: whether a timeout may reuse agents' last contributions.
-        awaited: the agents that are waited for; None for all.
-        silent: those held in the last round, with the last round in which each of them spoke.
-        clock: seconds, from any moment on.
-    """
+    """The run as the cloud sees it."""
 
     def __init__(
         self,
         setup: Setup,
         notary: Receipts,
-        history: Callable[[int], bytes | None],
+        history: Callable[[int], bytes | None],  # the digest of a committed round, None for others
         *,
-        last: Record | None = None,
-        hold: bool = False,
-        awaited: Container[int] | None = None,
-        silent: Mapping[int, int] | None = None,
+        last: Record | None = None,  # the last committed round when resuming
+        hold: bool = False,  # whether a timeout may reuse agents' last contributions
+        awaited: Container[int] | None = None,  # the agents that are waited for; None for all
+        silent: Mapping[int, int] | None = None,  # who was held in it, and spoke when
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.setup = setup
@@ -132,15 +121,17 @@ class CloudMachine:
         self.phase = CloudPhase.COLLECTING
         self.round = 1
         """The round that is being collected."""
-        self.heard = 0
-        """The last round in which agents spoke by the welcome from above; of a relay."""
+        self.above = self.heard = 0
+        """By the welcome from above, of a relay: the round that is collected there, and the last in
+        which agents of this relay spoke."""
         self._notary = notary
         self._history = history
         self._hold = hold
         self._sends = State if setup.states else Masked if setup.split else Contribution
         self._sessions: dict[int, Session] = {}
         self._speakers: dict[int, int] = {}  # the connection of every agent that is there
-        self._collected = Collected(setup.agents, awaited)
+        self._awaited = range(1, setup.agents + 1) if awaited is None else awaited
+        self._collected = Collected(setup.agents, self._awaited)
         self._used: dict[int, Part] = {}
         self._silent = dict(silent or {})
         self._clock, self._applied_at = clock, -math.inf
@@ -289,12 +280,17 @@ class CloudMachine:
         if not increasing or bool(hello.round) != bool(hello.receipt):
             return Code.MALFORMED
         known = len(hello.mask) == KEY or not setup.split
-        if not (known and all(a <= setup.agents and a in allowed for a in hello.agents)):
+        if not (known and all(a in self._awaited and a in allowed for a in hello.agents)):
             return Code.NOT_YOURS
         if self.phase is CloudPhase.HALTED:
             return Code.HALTED
         if hello.config not in (b"", setup.config_hash):
             return Code.OTHER_RUN
+        if self.above and not hello.round < self.round >= self.above:
+            # The last round has not come down to this relay yet. Who has seen it would take the
+            # relay for a cloud that has forgotten rounds, who has not would not learn what it has
+            # missed. Later it is welcome, unless the cloud has forgotten rounds indeed.
+            return Code.FUTURE_ROUND
         if hello.round and self._notary.digest(hello.round, hello.receipt) is None:
             return Code.FORGED_RECEIPT
         return None

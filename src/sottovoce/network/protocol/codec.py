@@ -170,16 +170,6 @@ def middle(lower: Floats, upper: Floats) -> Floats:
     return np.clip(lower / 2 + upper / 2, lower, upper)
 
 
-def finite(size: int) -> Box:
-    """Return the box of all finite vectors of a size."""
-    return Box(np.full(size, -LARGEST), np.full(size, LARGEST))
-
-
-def nonnegative(size: int) -> Box:
-    """Return the box of all finite vectors of a size without a negative number."""
-    return Box(np.zeros(size), np.full(size, LARGEST))
-
-
-def positive(size: int) -> Box:
-    """Return the box of all finite vectors of a size whose numbers are positive and normal."""
-    return Box(np.full(size, SMALLEST), np.full(size, LARGEST))
+def finite(size: int, least: float = -LARGEST) -> Box:
+    """Return the box of all finite vectors of a size whose numbers are at least ``least``."""
+    return Box(np.full(size, least), np.full(size, LARGEST))

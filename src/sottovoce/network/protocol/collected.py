@@ -20,15 +20,15 @@ MOST_GAPS: Final = 16
 
 @final
 class Collected:
-    """Parts of disjoint parties of n agents, of whom ``awaited`` are waited for; None for all.
+    """Parts of disjoint parties of n agents, of whom ``awaited`` are waited for.
 
     What a party said first stays. Nothing of a round is used before every agent has spoken. So
     where agents come back in other company, on a gateway or alone, what the old party said is
     dropped: a sum cannot be taken apart.
     """
 
-    def __init__(self, agents: int, awaited: Container[int] | None = None) -> None:
-        others = [awaited is not None and a not in awaited for a in range(1, agents + 1)]
+    def __init__(self, agents: int, awaited: Container[int]) -> None:
+        others = [a not in awaited for a in range(1, agents + 1)]
         self._others = np.array(others, dtype=np.bool_)
         self._known = self._others.copy()
         self._awaited = self._missing = agents - sum(others)

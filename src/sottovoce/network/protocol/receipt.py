@@ -11,24 +11,16 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-from typing import Protocol, final
+from typing import Final, TypeAlias, final
 
 from sottovoce.network.protocol.messages import DIGEST, RECEIPT
+
+_ELSEWHERE: Final = b"a round that the relay no longer knows"
 
 
 def next_digest(previous: bytes, k: int, mu: bytes, release: bytes) -> bytes:
     """Return digest(k) from digest(k-1)."""
     return hashlib.sha256(previous + k.to_bytes(8, "little") + mu + release).digest()
-
-
-class Receipts(Protocol):
-    """Gives and reads receipts: a notary's own, or those that a relay has heard."""
-
-    def receipt(self, k: int, digest: bytes) -> bytes:
-        """Return the receipt of round k."""
-
-    def digest(self, k: int, receipt: bytes) -> bytes | None:
-        """Return the digest a receipt of round k proves, or None if it is not genuine."""
 
 
 @final
@@ -53,3 +45,40 @@ class Notary:
         marker = self._marker.copy()
         marker.update(k.to_bytes(8, "little") + digest)
         return marker.digest()
+
+
+@final
+class PassedReceipts:
+    """Receipts as they came from above: the last is kept, older ones are believed.
+
+    Whoever is below checks by its own receipt that no round is forgotten; the relay has no key to
+    tell a genuine one by.
+    """
+
+    def __init__(self) -> None:
+        self.round = 0
+        self.last = b""
+
+    def keep(self, k: int, receipt: bytes) -> None:
+        """Round k has come from above."""
+        self.round, self.last = k, receipt
+
+    def receipt(self, k: int, digest: bytes) -> bytes:
+        """Return the receipt of the last round."""
+        if k != self.round or digest != self.last[:DIGEST]:
+            raise ValueError("only the last round is passed on")
+        return self.last
+
+    def digest(self, k: int, receipt: bytes) -> bytes | None:
+        """Return the digest that a receipt proves, None for another one of the last round."""
+        if k != self.round:
+            return _ELSEWHERE
+        return receipt[:DIGEST] if receipt == self.last else None
+
+    def history(self, k: int) -> bytes:
+        """Return the digest of a round, as ``digest`` does."""
+        return self.last[:DIGEST] if k == self.round else _ELSEWHERE
+
+
+Receipts: TypeAlias = Notary | PassedReceipts
+"""Gives and reads receipts: a notary's own, or those that a relay has heard."""

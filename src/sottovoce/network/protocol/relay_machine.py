@@ -1,81 +1,25 @@
 """A relay as a state machine: a client of the cloud or relay above, a cloud to those below.
 
 Above it says hello for all its agents, contributes their total, and hears rounds: the client half,
-``client_machine``. Below it collects, clips and answers as ``cloud_machine`` does, and what it
-answers with has come from above: the configuration, prices and receipts, to the byte. A relay has
-no noise, no key that signs receipts, and no memory that outlives it: those below keep the receipts.
+``client_machine``. Below a ``CloudMachine`` collects, clips and answers, with what has come from
+above: the configuration, prices and receipts, to the byte. A relay has no noise, no key that signs
+receipts, and no memory that outlives it: those below keep the receipts.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Sequence
-from typing import Final, final
+from collections.abc import Callable
+from typing import final
 
 import numpy as np
 
-from sottovoce.network.protocol.actions import (
-    Action,
-    Commit,
-    Finish,
-    Record,
-    SendUp,
-    Setup,
-)
+from sottovoce.network.protocol.actions import Action, Commit, Finish, Record, SendUp, Setup
 from sottovoce.network.protocol.client_machine import ClientMachine, ClientPhase
 from sottovoce.network.protocol.cloud_machine import CloudMachine
-from sottovoce.network.protocol.codec import (
-    Floats,
-    MalformedError,
-    finite,
-    pack_whole,
-    unpack,
-)
+from sottovoce.network.protocol.codec import Floats, MalformedError, finite, pack_whole, unpack
 from sottovoce.network.protocol.collected import ContributionTotals, few_gaps
-from sottovoce.network.protocol.messages import (
-    DIGEST,
-    Code,
-    Contribution,
-    Done,
-    FromAgent,
-    Hello,
-    Round,
-    Welcome,
-)
-
-_ELSEWHERE: Final = b"a round that the relay no longer knows"
-
-
-@final
-class PassedReceipts:
-    """Receipts as they came from above: the last is kept, older ones are believed.
-
-    Whoever is below checks by its own receipt that no round is forgotten; the relay has no key to
-    tell a genuine one by.
-    """
-
-    def __init__(self) -> None:
-        self.round = 0
-        self.last = b""
-
-    def keep(self, k: int, receipt: bytes) -> None:
-        """Round k has come from above."""
-        self.round, self.last = k, receipt
-
-    def receipt(self, k: int, digest: bytes) -> bytes:
-        """Return the receipt of the last round."""
-        if k != self.round or digest != self.last[:DIGEST]:
-            raise ValueError("only the last round is passed on")
-        return self.last
-
-    def digest(self, k: int, receipt: bytes) -> bytes | None:
-        """Return the digest that a receipt proves, None for another one of the last round."""
-        if k != self.round:
-            return _ELSEWHERE
-        return receipt[:DIGEST] if receipt == self.last else None
-
-    def history(self, k: int) -> bytes:
-        """Return the digest of a round, as ``digest`` does."""
-        return self.last[:DIGEST] if k == self.round else _ELSEWHERE
+from sottovoce.network.protocol.messages import DIGEST, Contribution, Done, Round, Welcome
+from sottovoce.network.protocol.receipt import PassedReceipts
 
 
 @final
@@ -99,7 +43,6 @@ class RelayMachine(ClientMachine):
         self._last: Round | None = None
         self._totals: ContributionTotals
         self._sums: list[int] = []
-        self._collecting = 1
 
     @property
     def below(self) -> CloudMachine:
@@ -118,42 +61,10 @@ class RelayMachine(ClientMachine):
         config = b"" if self._below is None else self._below.setup.config_hash
         return config, self._receipts.round, self._receipts.last
 
-    def connect(self, peer: int, allowed: Container[int]) -> list[Action]:
-        """Somebody below has connected, whose certificate speaks for ``allowed``."""
-        return self.below.connect(peer, frozenset(a for a in self.agents if a in allowed))
-
-    def disconnect(self, peer: int) -> None:
-        """Somebody below is gone."""
-        self.below.disconnect(peer)
-
-    def agents_of(self, peer: int) -> tuple[int, ...]:
-        """The agents on a connection below."""
-        return self.below.agents_of(peer)
-
-    def receive(self, peer: int, message: FromAgent) -> list[Action]:
-        """A message came from below."""
-        late = self.below.round < self._collecting
-        if isinstance(message, Hello) and (late or message.round >= self.below.round):
-            # The last round has not come down here yet. Who has seen it would take the relay for a
-            # cloud that has forgotten rounds, who has not would not learn what it has missed. Later
-            # it will be welcome, unless the cloud has forgotten rounds indeed.
-            return self._answered(self.below.refuse(peer, Code.FUTURE_ROUND))
-        return self._answered(self.below.receive(peer, message))
-
-    def refuse(self, peer: int, code: Code) -> list[Action]:
-        """A connection below must end."""
-        return self._answered(self.below.refuse(peer, code))
-
-    def _answered(self, actions: Sequence[Action]) -> list[Action]:
-        """What the collecting side asks for; a full round goes up in place of being committed."""
-        answers: list[Action] = []
-        for action in actions:
-            if isinstance(action, Commit):
-                self._full = action
-                answers += self._contributed()
-            else:
-                answers.append(action)
-        return answers
+    def contribute(self, full: Commit) -> list[Action]:
+        """Everybody below has spoken in a round: their total goes up, nothing is committed."""
+        self._full = full
+        return self._contributed()
 
     def _contributed(self) -> list[Action]:
         """The total of the round that everybody below has spoken in, if it can be said now."""
@@ -177,7 +88,7 @@ class RelayMachine(ClientMachine):
             )
             self._totals = ContributionTotals(welcome.prices)
             self._sums, self._prices = welcome.sums, finite(welcome.prices)
-        self._collecting, self.below.heard = welcome.round, welcome.spoke
+        self.below.above, self.below.heard = welcome.round, welcome.spoke
         self.phase = ClientPhase.WAITING
         return self._contributed()
 
@@ -220,4 +131,4 @@ class RelayMachine(ClientMachine):
             held=frozenset(self.agents) if held else frozenset(),
             confirmed=confirmed,
         )
-        return self._answered(self.below.committed(record, wait))
+        return self.below.committed(record, wait)
