@@ -8,8 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from sottovoce.cli import COMMANDS
-
 HEAVY = {
     "aiohttp", "asyncio", "clarabel", "cryptography", "matplotlib", "msgspec", "numpy", "opendp",
     "scipy", "sympy",
@@ -37,12 +35,19 @@ def helping(*words: str) -> str:
     )
 
 
-def test_the_package_loads_nothing_heavy() -> None:
-    assert loaded("import sottovoce; dir(sottovoce)") == set()
-
-
-def test_a_name_of_the_package_loads_what_it_needs() -> None:
-    assert loaded("import sottovoce; sottovoce.agents") == {"numpy"}
+@pytest.mark.parametrize(
+    ("code", "heavy"),
+    [
+        ("import sottovoce; dir(sottovoce)", set()),
+        ("import sottovoce; sottovoce.SottovoceError", set()),
+        ("import sottovoce; sottovoce.agents", {"numpy"}),
+        (helping(), set()),
+        (helping("simulate"), set()),
+        (helping("cloud"), set()),
+    ],
+)
+def test_nothing_heavy_is_loaded_before_it_is_needed(code: str, heavy: set[str]) -> None:
+    assert loaded(code) == heavy
 
 
 def test_what_a_cloud_is_made_of_loads_nothing_that_is_rarely_used() -> None:
@@ -68,17 +73,3 @@ def test_options_are_read_without_pydantic() -> None:
     code = f"import sys\nsys.argv = {words}\nfrom sottovoce.cli import main\n"
     refused = "try:\n    main()\nexcept SystemExit as ended:\n    assert ended.code == 2"
     assert loaded(code + refused, {"pydantic", "numpy"}) == {"numpy"}
-
-
-def test_the_list_of_commands_loads_nothing_heavy() -> None:
-    assert loaded(helping()) == set()
-
-
-def test_an_error_of_the_package_loads_nothing_heavy() -> None:
-    assert loaded("import sottovoce; sottovoce.SottovoceError") == set()
-
-
-@pytest.mark.parametrize("command", ["simulate", "cloud"])
-def test_the_help_of_a_command_loads_nothing_heavy(command: str) -> None:
-    assert command in COMMANDS
-    assert loaded(helping(command)) == set()

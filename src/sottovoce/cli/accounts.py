@@ -9,7 +9,7 @@ import typer
 from rich import box
 
 from sottovoce.cli.console import console, picked, show_result, table_of
-from sottovoce.cli.options import JSON, REQUIRED, one_number, option, with_options
+from sottovoce.cli.options import REQUIRED, one_number, option, with_options
 from sottovoce.errors import InputError
 from sottovoce.network.defaults import DAYS
 
@@ -117,7 +117,7 @@ def revoke_command(
 
 @ledger_group.command("show")
 @with_options
-def show_command(file: LedgerFile, json: bool = option(False, JSON)) -> None:
+def show_command(file: LedgerFile, json: bool = False) -> None:
     """Show what every agent protects, and has granted, spent and left for it.
 
     Figures are Gaussian-DP mu for two lifetimes that differ by no more than the radius within

@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from sottovoce.cli.console import errors, show_result, table_of
 from sottovoce.cli.options import (
-    FEASIBLE,
     RunOptions,
     algorithm_for,
     load,
@@ -61,7 +60,7 @@ class DemoOptions:
     rounds: int | None = option(None, "rounds to run")
     out: Path | None = option(None, "folder for keys, store, states and figure")
     split: bool = option(False, "a cloud in two halves: start a helper too")
-    feasible: str | None = option(None, FEASIBLE)
+    feasible: str | None = None
     page: bool = option(False, "show the run in a browser: a link is printed")
 
 

@@ -34,18 +34,22 @@ ProblemName = Annotated[
     typer.Argument(metavar="PROBLEM", help="folder with problem.toml and agents/, or gallery:NAME"),
 ]
 
-# What ``--help`` says of options that several commands have.
-ALGORITHM = "dual-averaging (default), or tikhonov: the paper's"
-CLUSTER = "run on a Dask cluster, e.g. tcp://host:8786"
-FEASIBLE = (
-    "p, e.g. 0.95: an answer is confirmed and violates a constraint with probability at most 1 - p"
-)
-JSON = "print JSON for scripts"
-METHOD = "joint, or paper for Theorems 2 and 3"
-ROUNDS = "rounds; by default the file's, or else 2000"
-RUNS = "how many independent runs"
-SEED = "run r depends on (seed, r) alone"
-STRICT = "refuse where the answer is expected to be useless"
+SHARED = {
+    "algorithm": "dual-averaging (default), or tikhonov: the paper's",
+    "cloud": "the cloud, or a relay, wss://host:port",
+    "cluster": "run on a Dask cluster, e.g. tcp://host:8786",
+    "feasible": "p, e.g. 0.95: an answer is confirmed and violates a constraint with probability "
+    "at most 1 - p",
+    "json": "print JSON for scripts",
+    "listen": "address:port",
+    "log_level": "debug, info, warning or error",
+    "method": "joint, or paper for Theorems 2 and 3",
+    "rounds": "rounds; by default the file's, or else 2000",
+    "runs": "how many independent runs",
+    "seed": "run r depends on (seed, r) alone",
+    "strict": "refuse where the answer is expected to be useless",
+}
+"""What ``--help`` says of an option that is stated by its default alone."""
 
 _T = TypeVar("_T")
 REQUIRED: Any = MISSING
@@ -68,7 +72,7 @@ def option(default: _T, text: str, *names: str) -> _T:
 
 def argument(text: str) -> Any:
     """Return the default of a positional argument that must be given, with its help."""
-    return field(metadata={"help": text})
+    return field(metadata={"help": text, "names": None})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,7 +151,7 @@ class RunOptions(PrivacyOptions):
 
     applied: ClassVar[bool] = True
 
-    feasible: str | None = option(None, FEASIBLE)
+    feasible: str | None = None
     each_row: bool = option(False, "with --feasible: for every constraint by itself")
 
     def margins(self, problem: Problem, method: str) -> dict[str, float]:
@@ -199,17 +203,20 @@ def with_options(command: Callable[..., None]) -> Callable[..., None]:
 
 def _flattened(name: str, kind: Any, stated: object) -> inspect.Parameter:
     """A parameter as Typer reads it: its type with the help text, and its plain default."""
-    default = stated
+    default, text, names = stated, SHARED.get(name), ()
     if isinstance(stated, Field):
-        default = inspect.Parameter.empty if stated.default is MISSING else stated.default
-        names = stated.metadata.get("names")
-        if names is not None:
-            flag = (f"--{name.replace('_', '-')}",) if kind is bool else ()  # and no --no-flag
-            kind = Annotated[kind, typer.Option(*(names or flag), help=stated.metadata["help"])]
-        elif stated.metadata:
-            kind = Annotated[kind, typer.Argument(help=stated.metadata["help"])]
+        default, text = stated.default, stated.metadata.get("help", text)
+        names = stated.metadata.get("names", ())
+    if names is None:
+        kind = Annotated[kind, typer.Argument(help=text)]
+    elif text is not None:
+        flag = (f"--{name.replace('_', '-')}",) if kind is bool else ()  # and no --no-flag
+        kind = Annotated[kind, typer.Option(*(names or flag), help=text)]
     return inspect.Parameter(
-        name, inspect.Parameter.POSITIONAL_OR_KEYWORD, default=default, annotation=kind
+        name,
+        inspect.Parameter.POSITIONAL_OR_KEYWORD,
+        default=inspect.Parameter.empty if default is MISSING else default,
+        annotation=kind,
     )
 
 

@@ -15,11 +15,7 @@ import typer
 
 from sottovoce.cli.console import errors, json_of, picked, print_json, show_result, warn_if_useless
 from sottovoce.cli.options import (
-    ALGORITHM,
-    JSON,
     REQUIRED,
-    ROUNDS,
-    STRICT,
     RunOptions,
     algorithm_for,
     argument,
@@ -46,9 +42,6 @@ _T = TypeVar("_T")
 PublicFolder = Annotated[
     Path, typer.Argument(metavar="FOLDER", help="folder with problem.toml; no agents/ needed")
 ]
-LISTEN = "address:port"
-LOG_LEVEL = "debug, info, warning or error"
-CLOUD = "the cloud, or a relay, wss://host:port"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,10 +50,10 @@ class HelperOptions(RunOptions):
 
     keys: Path = option(REQUIRED, "its folder from sottovoce identity init")
     store: Path = option(REQUIRED, "file of the run; go on from it if it exists")
-    listen: str = option("127.0.0.1:8444", LISTEN)
-    rounds: int | None = option(None, ROUNDS)
+    listen: str = "127.0.0.1:8444"
+    rounds: int | None = None
     ledger: Path | None = option(None, "accounts; the run is refused if they do not cover it")
-    log_level: str = option("info", LOG_LEVEL)
+    log_level: str = "info"
 
     @contextmanager
     def reading(self, folder: Path) -> Iterator[tuple[Problem, int, Progress]]:
@@ -84,8 +77,8 @@ class HelperOptions(RunOptions):
 class CloudOptions(HelperOptions):
     """What a cloud is started with."""
 
-    listen: str = option("127.0.0.1:8443", LISTEN)
-    algorithm: str | None = option(None, ALGORITHM)
+    listen: str = "127.0.0.1:8443"
+    algorithm: str | None = None
     straggler: Literal["wait", "hold"] = option("wait", "wait for lost agents, or hold them")
     deadline: str | None = option(None, "for hold: seconds per round, e.g. 2s or 0.5")
     keep_states: bool = option(False, "keep what agents say in all rounds, for an audit")
@@ -98,7 +91,7 @@ class CloudOptions(HelperOptions):
     stall: str = option(
         f"{STALL_SECONDS:g}s", "seconds without a round after which /healthz says 503, e.g. 60s"
     )
-    strict: bool = option(False, STRICT)
+    strict: bool = False
 
     def server(self) -> dict[str, Any]:
         """Return the arguments of a cloud."""
@@ -177,11 +170,11 @@ def helper_command(folder: PublicFolder, options: HelperOptions) -> None:
 @with_options
 def relay_command(
     folder: PublicFolder,
-    cloud: str = option(REQUIRED, CLOUD),
+    cloud: str = REQUIRED,
     agents: str = option(REQUIRED, "the agents below, a range, e.g. 1-500"),
     keys: Path = option(REQUIRED, "keys/agents/1-500 from identity issue --relay-host"),
-    listen: str = option("127.0.0.1:8443", LISTEN),
-    log_level: str = option("info", LOG_LEVEL),
+    listen: str = "127.0.0.1:8443",
+    log_level: str = "info",
 ) -> None:
     """Run a relay until the run is over; agents and gateways connect to it as to the cloud.
 
@@ -205,12 +198,12 @@ class AgentOptions:
     """What agents are started with."""
 
     keys: Path = option(REQUIRED, "their keys: ca.pem, cert.pem, key.pem")
-    cloud: str = option(REQUIRED, CLOUD)
+    cloud: str = REQUIRED
     state: Path | None = option(
         None, "file for their states; NUMBERS.state in agents/ if not given"
     )
     out: Path | None = option(None, "file for their answers, readable by its owner only")
-    log_level: str = option("info", LOG_LEVEL)
+    log_level: str = "info"
 
     def run(self, group: AgentGroup, saved: Path) -> AgentResult:
         """Run agents until their run is over, and print how many rounds it had."""
@@ -277,7 +270,7 @@ def gateway_command(
     ],
     options: AgentOptions,
     agents: str = option(REQUIRED, "its agents, a number or a range, e.g. 1-250"),
-    json: bool = option(False, JSON),
+    json: bool = False,
 ) -> None:
     """Run many agents on one connection until their run is over; it reconnects by itself.
 
@@ -309,7 +302,7 @@ def gateway_command(
 
 @with_options
 def status_command(
-    store: Path = argument("the store of a run, e.g. run.db"), json: bool = option(False, JSON)
+    store: Path = argument("the store of a run, e.g. run.db"), json: bool = False
 ) -> None:
     """Show a run: rounds, prices, promise and refusals; a cloud may be working on it.
 

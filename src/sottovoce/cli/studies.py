@@ -10,14 +10,6 @@ import typer
 
 from sottovoce.cli.console import console, errors, json_of, show_result, warn_if_useless
 from sottovoce.cli.options import (
-    ALGORITHM,
-    CLUSTER,
-    JSON,
-    METHOD,
-    ROUNDS,
-    RUNS,
-    SEED,
-    STRICT,
     PrivacyOptions,
     ProblemName,
     RunOptions,
@@ -47,7 +39,7 @@ _GAMES, _GAME_ROUNDS = 400, 30
 def check_command(
     problem: ProblemName,
     original: bool = option(False, "keep the original boxes, do not tighten them"),
-    json: bool = option(False, JSON),
+    json: bool = False,
 ) -> None:
     """Certify a problem: its assumptions, domain, sums and sensitivities.
 
@@ -79,11 +71,11 @@ def plan_command(
     problem: ProblemName,
     promise: RunOptions,
     rounds: int | None = option(None, "rounds the plan covers"),
-    method: str = option("joint", METHOD),
+    method: str = "joint",
     allow_undernoised: bool = option(False, "with --method paper: plan even if a promise breaks"),
     split: bool = option(False, "a cloud and a helper that do not collude each add the noise"),
-    strict: bool = option(False, STRICT),
-    json: bool = option(False, JSON),
+    strict: bool = False,
+    json: bool = False,
 ) -> None:
     """Choose the noise of every released number so that every agent's promise is kept.
 
@@ -122,8 +114,8 @@ def advise_command(
     feasible: float = option(0.95, "the probability with which constraints shall be kept"),
     simulate: bool = option(False, "measure in 64 short simulated runs as well"),
     plot: Path | None = option(None, "an image file for the figure"),
-    cluster: str | None = option(None, CLUSTER),
-    json: bool = option(False, JSON),
+    cluster: str | None = None,
+    json: bool = False,
 ) -> None:
     """Show what each promise costs, and the one to write into problem.toml.
 
@@ -159,14 +151,14 @@ def advise_command(
 def simulate_command(
     problem: ProblemName,
     promise: RunOptions,
-    rounds: int | None = option(None, ROUNDS),
-    runs: int = option(1, RUNS),
-    seed: int = option(0, SEED),
+    rounds: int | None = None,
+    runs: int = 1,
+    seed: int = 0,
     out: Path | None = option(None, "folder for result.npz and convergence.png"),
-    algorithm: str | None = option(None, ALGORITHM),
-    strict: bool = option(False, STRICT),
-    cluster: str | None = option(None, CLUSTER),
-    json: bool = option(False, JSON),
+    algorithm: str | None = None,
+    strict: bool = False,
+    cluster: str | None = None,
+    json: bool = False,
 ) -> None:
     """Simulate a problem with the noise that its privacy table or the options ask for.
 
@@ -228,11 +220,11 @@ def compare_command(
     problem: ProblemName,
     promise: PrivacyOptions,
     rounds: str = option("500,2000,10000", "numbers of rounds"),
-    runs: int = option(64, RUNS),
-    seed: int = option(0, SEED),
+    runs: int = 64,
+    seed: int = 0,
     out: Path | None = option(None, "folder for compare.png and compare.json"),
-    cluster: str | None = option(None, CLUSTER),
-    json: bool = option(False, JSON),
+    cluster: str | None = None,
+    json: bool = False,
 ) -> None:
     """Compare algorithms and plans with each other and with the statistical limit.
 
@@ -285,15 +277,15 @@ def audit_command(
     ),
     runs: int | None = option(None, f"games per world ({_GAMES})"),
     rounds: int | None = option(None, f"rounds per game ({_GAME_ROUNDS})"),
-    method: str = option("joint", METHOD),
-    algorithm: str | None = option(None, ALGORITHM),
+    method: str = "joint",
+    algorithm: str | None = None,
     view: Literal["cloud", "helper", "outside"] | None = option(
         None, "of a split cloud: attack as one of these"
     ),
     store: Path | None = option(None, "check the noise of this run instead of playing"),
     out: Path | None = option(None, "folder for the figure"),
-    cluster: str | None = option(None, CLUSTER),
-    json: bool = option(False, JSON),
+    cluster: str | None = None,
+    json: bool = False,
 ) -> None:
     """Attack what is deployed: play the distinguishing game on its messages, and test its noise.
 
@@ -384,7 +376,7 @@ def paper_command(
     runs: int = option(32, "seeds to simulate"),
     seed: int = option(0, "first seed of the ensemble"),
     out: Path | None = option(None, "folder for the figure; none is drawn without it"),
-    json: bool = option(False, JSON),
+    json: bool = False,
 ) -> None:
     """Put every published figure beside the recomputed one, and simulate with the published noise.
 

@@ -9,6 +9,7 @@ for, or the bounds wider.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, final
 
@@ -38,6 +39,7 @@ _SIGNING: Final = ec.ECDSA(hashes.SHA256())
 
 
 @final
+@dataclass(eq=False, repr=False)
 class HelperKeys:
     """What a helper shares secrets and signs with.
 
@@ -47,13 +49,12 @@ class HelperKeys:
         listed: returns what is certified of agents, read anew.
     """
 
-    def __init__(
-        self, masks: X25519PrivateKey, signing: Key, listed: Callable[[], Iterable[Identity]]
-    ) -> None:
-        self._masks, self._signing = masks, signing
-        self._own = public_key(masks)
-        self._listed = listed
-        self._known = {identity.mask: identity for identity in listed()}
+    masks: X25519PrivateKey
+    signing: Key
+    listed: Callable[[], Iterable[Identity]]
+
+    def __post_init__(self) -> None:
+        self._known = {identity.mask: identity for identity in self.listed()}
 
     @staticmethod
     def of_folder(folder: Path) -> HelperKeys:
@@ -62,34 +63,33 @@ class HelperKeys:
         Raises:
             IdentityError: something is missing, or not signed by the authority.
         """
-        authority, own = folder / "ca.pem", mask_key(folder)
-        mine = certified(folder / "server.pem", authority)
-        if HELPER not in mine.roles or mine.mask != public_key(own):
+        authority, masks = folder / "ca.pem", mask_key(folder)
+        helper = certified(folder / "server.pem", authority)
+        if HELPER not in helper.roles or helper.mask != public_key(masks):
             raise IdentityError(
                 f"{folder / 'server.pem'} must be a helper's certificate for the key in mask.key"
             )
 
         def listed() -> list[Identity]:
-            return [
-                certified(path, authority) for path in sorted((folder / "agents").glob("*.pem"))
-            ]
+            paths = sorted((folder / "agents").glob("*.pem"))
+            return [certified(path, authority) for path in paths]
 
-        return HelperKeys(own, tls_key(folder / "server.key"), listed)
+        return HelperKeys(masks, tls_key(folder / "server.key"), listed)
 
     def certified(self, agents: Sequence[int], mask: bytes) -> bool:
         """Whether a key for masks is certified for all of these agents."""
         if mask not in self._known:
-            self._known = {known.mask: known for known in self._listed()}  # issued meanwhile?
+            self._known = {known.mask: known for known in self.listed()}  # issued meanwhile?
         identity = self._known.get(mask)
         return identity is not None and all(agent in identity for agent in agents)
 
     def secret(self, mask: bytes) -> Secret:
         """What the helper shares with the owner of a key."""
-        return Secret(self._masks, agent=mask, helper=self._own)
+        return Secret(self.masks, agent=mask, helper=public_key(self.masks))
 
     def sign(self, terms: bytes) -> bytes:
         """Sign the terms of a connection."""
-        return self._signing.sign(terms, _SIGNING)
+        return self.signing.sign(terms, _SIGNING)
 
 
 def terms_of(config: bytes, mask: bytes, party: Party) -> bytes:
@@ -119,16 +119,15 @@ class HelperKnown:
 
     def __init__(self, keys: Path, agents: tuple[int, ...]) -> None:
         helper = certified(keys / "helper.pem", keys / "ca.pem")
-        own, mine = mask_key(keys), certified(keys / "cert.pem", keys / "ca.pem")
+        masks, agent = mask_key(keys), certified(keys / "cert.pem", keys / "ca.pem")
         if HELPER not in helper.roles or helper.signing is None:
             raise IdentityError(f"{keys / 'helper.pem'} must be a helper's certificate")
-        if public_key(own) != mine.mask:
+        if public_key(masks) != agent.mask:
             raise IdentityError(f"{keys / 'mask.key'} must be the key that cert.pem names")
         self._agents = list(agents)
-        self._signing = helper.signing
-        self._mask = mine.mask
-        secret = Secret(own, agent=mine.mask, helper=helper.mask)
-        self.masker = Masker(secret, mine.mask, agents)
+        self._signing, self._mask = helper.signing, agent.mask
+        secret = Secret(masks, agent=agent.mask, helper=helper.mask)
+        self.masker = Masker(secret, agent.mask, agents)
 
     def pledged(self, config: bytes, welcome: Welcome) -> bool:
         """Whether the helper has signed what the cloud says."""

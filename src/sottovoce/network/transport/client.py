@@ -29,7 +29,7 @@ Message = TypeVar("Message")
 
 
 @final
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class Client(Generic[Message]):
     """One peer's way to a cloud, a relay or a helper.
 

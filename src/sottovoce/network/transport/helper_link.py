@@ -35,7 +35,7 @@ Name = tuple[tuple[int, ...], bytes]
 
 
 @final
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class HelperLink:
     """Asks the helper on the cloud's behalf, again on every new connection.
 

@@ -69,7 +69,7 @@ class Machine(Protocol):
 
 
 @final
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class Server:
     """The listening side of a cloud, a relay or a helper.
 

@@ -102,7 +102,7 @@ TYPES: Final = {
 
 
 @final
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class Live:
     """Samples a run by the clock, and tells every viewer what is new to it.
 
@@ -371,11 +371,11 @@ class PageLink:
             )
         answer = web.StreamResponse()
         try:
-            async with self._client.get(self._cloud + request.path) as heard:
-                answer.set_status(heard.status)
-                answer.headers.update({k: v for k, v in heard.headers.items() if k in _PASSED_ON})
+            async with self._client.get(self._cloud + request.path) as page:
+                answer.set_status(page.status)
+                answer.headers.update({k: v for k, v in page.headers.items() if k in _PASSED_ON})
                 await answer.prepare(request)
-                async for part in heard.content.iter_any():
+                async for part in page.content.iter_any():
                     await answer.write(part)
         except (aiohttp.ClientError, OSError):
             if not answer.prepared:
@@ -387,6 +387,6 @@ class PageLink:
         return f"sottovoce-{self._port}"
 
 
-def _same(given: str, secret: str) -> bool:
+def _same(text: str, secret: str) -> bool:
     """Compare in constant time; an empty secret, used up or not made yet, equals nothing."""
-    return bool(secret) and hmac.compare_digest(given.encode(), secret.encode())
+    return bool(secret) and hmac.compare_digest(text.encode(), secret.encode())
