@@ -26,17 +26,6 @@ def test_objective_and_rows_are_those_of_the_formulas() -> None:
     np.testing.assert_allclose(problem.evaluate([1.0, 2.5, -2.0]).violation, [0.5, 0, 0.5])
 
 
-def test_a_fleet_is_evaluated_with_its_parameters() -> None:
-    ev = sv.agents(3, lower=0, upper=1, parameters={"a": [1, 2, 3]})
-    problem = Problem(
-        agents=ev,
-        objectives=ev["a"] * ev.x**2,
-        constraints=[total(ev.x) <= 1],
-    )
-    found = problem.evaluate([1.0, 0.5, 0.0])
-    assert (found.objective, found.rows.tolist()) == (1.5, [0.5])
-
-
 def test_rows_on_one_agent_are_listed_behind_those_that_couple_agents() -> None:
     ev, y = sv.agents(3, name="ev", lower=-9, upper=9, dim=2), sv.agents(["y"], lower=-9, upper=9)
     problem = Problem(

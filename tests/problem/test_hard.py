@@ -26,14 +26,11 @@ def stated(*, marked: bool) -> sv.Problem:
     )
 
 
-def test_every_row_of_what_is_marked_is_hard_and_nothing_else() -> None:
-    marks = [family.hard for family in stated(marked=True).constraints]
-    assert marks == [True, True, True, True, False]
-    assert not any(family.hard for family in stated(marked=False).constraints)
-
-
-def test_a_mark_is_part_of_what_everybody_agrees_on() -> None:
-    assert stated(marked=True).cloud.fingerprint != stated(marked=False).cloud.fingerprint
+def test_every_row_of_what_is_marked_is_hard_as_everybody_agrees_on() -> None:
+    hard, soft = (stated(marked=marked) for marked in (True, False))
+    assert [family.hard for family in hard.constraints] == [True, True, True, True, False]
+    assert not any(family.hard for family in soft.constraints)
+    assert hard.cloud.fingerprint != soft.cloud.fingerprint
 
 
 def test_a_folder_keeps_marks_and_the_wish(tmp_path: Path) -> None:

@@ -123,12 +123,6 @@ def test_one_that_may_not_be_convex_stays_a_constraint() -> None:
     assert kept.cloud.own == ()
 
 
-def test_a_problem_without_coupling_is_refused() -> None:
-    x = sv.agents(2, lower=0, upper=1)
-    with pytest.raises(ProblemError, match="at least one constraint that couples agents, got none"):
-        sv.Problem(agents=x, objectives=list(x), constraints=[x[0] <= 0.5, x[1] <= 0.5])
-
-
 def test_the_optimum_respects_them_without_a_multiplier() -> None:
     x = sv.agents(2, lower=-5, upper=5)
     stated = sv.Problem(

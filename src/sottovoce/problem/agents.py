@@ -111,9 +111,9 @@ class _Name(str):
     single: bool  # of one agent, and not of every agent of them
 
     def __new__(cls, name: str, owner: Agents, *, single: bool) -> _Name:
-        made = super().__new__(cls, name)
-        made.owner, made.single = owner, single
-        return made
+        text = super().__new__(cls, name)
+        text.owner, text.single = owner, single
+        return text
 
     def __eq__(self, other: object) -> bool:
         same = isinstance(other, _Name) and self.owner is other.owner
@@ -252,14 +252,14 @@ class Agents(NDArrayOperatorsMixin, Sequence[State]):
     def _parameter(self, name: str) -> State:
         pattern = re.compile(re.escape(name) + r"(\[\d+\])?\Z")
         parameters = self.template.parameters
-        found = [s for s in parameters if pattern.match(s.name)]
-        if not found:
+        symbols = [s for s in parameters if pattern.match(s.name)]
+        if not symbols:
             known = ", ".join(s.name for s in parameters) or "none"
             raise ProblemError(
                 f"parameter must be one of these agents' ({known}), got {name!r}: "
                 "give its values in parameters={...}"
             )
-        return bundled(found)
+        return bundled(symbols)
 
     def __rmatmul__(self, weights: State) -> State:
         from sottovoce.problem.constraints import linear_total, total  # they know agents
@@ -317,11 +317,11 @@ class Agents(NDArrayOperatorsMixin, Sequence[State]):
 
 def owners(formulas: Iterable[Expression]) -> dict[Agents, bool]:
     """Return the agents that formulas name, and whether they name single ones of them."""
-    found: dict[Agents, bool] = {}
+    named: dict[Agents, bool] = {}
     for part in nodes(tuple(formulas)):
         if part.op == Op.SYMBOL and isinstance(part.value, _Name):
-            found[part.value.owner] = found.get(part.value.owner, False) or part.value.single
-    return found
+            named[part.value.owner] = named.get(part.value.owner, False) or part.value.single
+    return named
 
 
 def rewritten(formula: Expression, values: Mapping[Expression, Expression]) -> Expression:

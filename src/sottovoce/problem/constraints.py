@@ -282,9 +282,9 @@ def total(terms: State, *, weights: Weights = None) -> Total:
             f"{got}{single} in {terms!r:.60}: write one total for each, single states in a sum"
         )
     (agents,) = named
-    made = total_over(agents.template, exprs, weights)
+    stated = total_over(agents.template, exprs, weights)
     # Named agents have formulas of their own at once.
-    return one_by_one(made) if agents.by_name else made
+    return one_by_one(stated) if agents.by_name else stated
 
 
 def total_over(group: Group, terms: Sequence[Expression], weights: Weights = None) -> Total:
@@ -369,6 +369,11 @@ def hard(constraint: object) -> Constraint | Hard:
     if isinstance(constraint, Constraint):
         return replace(constraint, hard=True)
     return Hard(constraint)
+
+
+def row_labels(families: Sequence[Constraint]) -> list[str]:
+    """Return what people call the rows of constraints, in order."""
+    return [family.label(r) for family in families for r in range(family.rows)]
 
 
 def equalities(families: Sequence[Constraint]) -> NDArray[np.bool_]:

@@ -153,7 +153,7 @@ def named(g: Expression, owners: Owners) -> Named:
     names = dict(zip(states, _symbols(len(states)), strict=True))
     how = f"{len(states)} components of states, of which it is a formula"
     ways.append((names, substitute(add(*coupled, *linked), names), linked, how))
-    found = (
+    named_ways = (
         Named(
             names=names,
             phi=add(phi, number(constant)),
@@ -162,7 +162,7 @@ def named(g: Expression, owners: Owners) -> Named:
         )
         for names, phi, mixing, how in ways
     )
-    return min(found, key=len)
+    return min(named_ways, key=len)
 
 
 def _one(parts: Mapping[str, Expression], low: Scalar, high: Scalar, how: str) -> Decomposed:
@@ -184,8 +184,7 @@ def _candidates(g: Expression, owners: Owners) -> Iterator[Decomposed]:
     yield from fast
     if fast and len(g.symbols) > _MANY:
         return
-    found = named(g, owners)
-    yield _held(tuple(found.names), tuple(found.names.values()), found.phi, found.rest, found.how)
+    yield _held(named(g, owners))
 
 
 def _unwrapped(g: Expression, owners: Owners) -> Decomposed | None:
@@ -257,46 +256,42 @@ def _between(inner: Expression, root: Scalar, owners: Owners) -> Decomposed:
 
 def _quadratic(g: Expression, owners: Owners) -> Decomposed | None:
     """``x'Qx + q'x + c <= 0`` by squares of sums and what is separable."""
-    found: Squares | None = squares(g, owners)
-    if found is None:
+    form: Squares | None = squares(g, owners)
+    if form is None:
         return None
-    if len(found) == 1 and found.sums and found.constant < 0:
-        root = _root(scalar(-found.constant / found.weights[0]), 2)
-        return _between(subtract(found.sums[0], number(found.centres[0])), root, owners)
-    symbols = _symbols(len(found.sums))
-    how = f"{len(symbols)} squares of sums" if len(symbols) > 1 else "the square of a sum"
-    if not found.rest.is_zero:
+    if len(form) == 1 and form.sums and form.constant < 0:
+        root = _root(scalar(-form.constant / form.weights[0]), 2)
+        return _between(subtract(form.sums[0], number(form.centres[0])), root, owners)
+    names, phi = _of_squares(form)
+    how = f"{len(names)} squares of sums" if len(names) > 1 else "the square of a sum"
+    if not form.rest.is_zero:
         how += " and a separable rest"
-    return _held(found.sums, symbols, _of_squares(found, symbols), found.rest, how)
+    return _held(Named(names=names, phi=phi, rest=form.rest, how=how))
 
 
-def _of_squares(found: Squares, symbols: Sequence[Expression]) -> Expression:
-    terms = zip(found.weights, symbols, found.centres, strict=True)
+def _of_squares(form: Squares) -> tuple[dict[Expression, Expression], Expression]:
+    """The sums with what phi calls them, and ``phi(u) = sum_k w_k (u_k - m_k)^2 + c``."""
+    names = dict(zip(form.sums, _symbols(len(form.sums)), strict=True))
+    terms = zip(form.weights, names.values(), form.centres, strict=True)
     squared = (multiply(number(w), power(add(u, number(-m)), 2)) for w, u, m in terms)
-    return add(number(found.constant), *squared)
+    return names, add(number(form.constant), *squared)
 
 
 def _symbols(count: int) -> tuple[Expression, ...]:
     return tuple(symbol(f"u{k + 1}") for k in range(count))
 
 
-def _held(
-    sums: Sequence[Expression],
-    symbols: tuple[Expression, ...],
-    phi: Expression,
-    rest: Expression,
-    how: str,
-) -> Decomposed:
+def _held(mixture: Named) -> Decomposed:
     """The region ``phi(u) + v <= 0`` with v the rest, if there is one."""
-    if not rest.is_zero:
-        sums, symbols, phi = (*sums, rest), (*symbols, _REST), add(phi, _REST)
-    count = len(sums)
+    sums, symbols, phi = tuple(mixture.names), tuple(mixture.names.values()), mixture.phi
+    if not mixture.rest.is_zero:  # which may be one of the sums once more
+        sums, symbols, phi = (*sums, mixture.rest), (*symbols, _REST), add(phi, _REST)
     return Decomposed(
-        sums=tuple(sums),
-        lower=(-np.inf,) * count,
-        upper=(np.inf,) * count,
+        sums=sums,
+        lower=(-np.inf,) * len(sums),
+        upper=(np.inf,) * len(sums),
         phi=(symbols, phi),
-        how=how,
+        how=mixture.how,
     )
 
 
@@ -308,8 +303,7 @@ def _affine_parts(
     names, phi = _independent(names, _put(mixture, names))
     form = squares(mixture, owners)
     if form is not None and form.rest.is_zero and len(form.sums) < len(names):
-        names = dict(zip(form.sums, _symbols(len(form.sums)), strict=True))
-        phi = _of_squares(form, list(names.values()))
+        return _of_squares(form)
     return names, phi
 
 

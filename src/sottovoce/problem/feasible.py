@@ -183,12 +183,12 @@ def own_domain(
     groups: Sequence[Group], domain: Sequence[Group], local: Sequence[LocalSet]
 ) -> tuple[Group, ...]:
     """Return the public groups with every agent's own bounds inside the public ones."""
-    found = []
+    inside = []
     for group, public, own in zip(groups, domain, local, strict=True):
         lower, upper = own_bounds(group, own, public.lower, public.upper)
         same = lower is public.lower and upper is public.upper
-        found.append(public if same else replace(public, lower=lower, upper=upper))
-    return tuple(found)
+        inside.append(public if same else replace(public, lower=lower, upper=upper))
+    return tuple(inside)
 
 
 def own_bounds(group: Group, own: LocalSet, lower: Array, upper: Array) -> tuple[Array, Array]:

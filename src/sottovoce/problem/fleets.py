@@ -302,13 +302,13 @@ def _repeated(numbers: Sequence[float], first: int) -> tuple[tuple[int, int, flo
 
     Each as its place, the place of the number that it repeats (-1: it is 1), and its sign then.
     """
-    known, found = {1.0: -1}, []
+    known, repeats = {1.0: -1}, []
     for place in range(first, len(numbers)):
         at = known.setdefault(abs(numbers[place]), place)
         if at != place:
             same = numbers[place] == (1.0 if at < 0 else numbers[at])
-            found.append((place, at, 1.0 if same else -1.0))
-    return tuple(found)
+            repeats.append((place, at, 1.0 if same else -1.0))
+    return tuple(repeats)
 
 
 def _joined(template: _Template, members: Sequence[_Member]) -> Fleet:

@@ -60,15 +60,18 @@ class Linear:
 
     def formula(self, row: int) -> Expression:
         """Row ``row``, from 0, written out."""
-        one = self.only(row)
-        pairs = zip(one.values, one.symbols, strict=True)
-        return add(*(multiply(number(w), s) for w, s in pairs))
+        here = self._span(row)
+        pairs = zip(self.values[here], self.column[here], strict=True)
+        return add(*(multiply(number(w), self.symbols[c]) for w, c in pairs))
 
     def only(self, row: int) -> Linear:
         """Row ``row``, from 0, with the components that it names."""
-        here = slice(*np.searchsorted(self.row, (row, row + 1)))
+        here = self._span(row)
         symbols = [self.symbols[c] for c in self.column[here]]
         return linear_rows(symbols, self.values[np.newaxis, here])
+
+    def _span(self, row: int) -> slice:
+        return slice(*np.searchsorted(self.row, (row, row + 1)))
 
     def used(self) -> set[Expression]:
         """The components that some row names."""

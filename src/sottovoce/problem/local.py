@@ -193,10 +193,10 @@ def require_convex_row(row: Row, group: Group, where: str) -> None:
                 "set; write <= or >="
             )
         return
-    found = rules.of(row.g)
-    if not found.is_convex:
+    verdict = rules.of(row.g)
+    if not verdict.is_convex:
         c = str(row.g)
-        why = found.why or f"{c} is concave"
+        why = verdict.why or f"{c} is concave"
         raise ConvexityError(
             f"{where} must be convex, c(x) <= 0 with c convex, got c = {c}: {why}; restate it with "
             "convex terms on the smaller side"

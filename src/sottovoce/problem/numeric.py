@@ -21,7 +21,7 @@ from sottovoce.formula.derive import gradient
 from sottovoce.formula.expression import Expression
 from sottovoce.formula.tape import Tape, tape
 from sottovoce.problem.agents import Array, Group, lower_bounds, upper_bounds
-from sottovoce.problem.constraints import Constraint, equalities
+from sottovoce.problem.constraints import Constraint, equalities, row_labels
 from sottovoce.problem.fleet import Fleet, Index, Scalar, WeightedTerms
 from sottovoce.problem.fleets import fleets_of, row_constants
 from sottovoce.problem.linear_rows import Matrix, sparse
@@ -448,7 +448,7 @@ class Numeric:
 
     def label(self, row: int) -> str:
         """What people call a row."""
-        labels = [c.label(r) for c in self.families for r in range(c.rows)]
+        labels = row_labels(self.families)
         if row < len(labels):
             return labels[row]
         row -= len(labels)

@@ -22,7 +22,7 @@ from sottovoce.errors import ProblemError
 from sottovoce.formula.expression import NAN, Expression
 from sottovoce.problem.agents import Array, Group, lower_bounds, read_only, upper_bounds
 from sottovoce.problem.code import Objective
-from sottovoce.problem.constraints import Constraint
+from sottovoce.problem.constraints import Constraint, row_labels
 from sottovoce.problem.feasible import read_fallback, require_nonempty
 from sottovoce.problem.files.schema import check_settings
 from sottovoce.problem.fingerprint import fingerprint
@@ -82,7 +82,7 @@ class CloudView:
 
     def row_labels(self) -> list[str]:
         """What people call the constraints, in order."""
-        return [c.label(r) for c in self.constraints for r in range(c.rows)]
+        return row_labels(self.constraints)
 
     def lower(self) -> Array:
         """The lower bounds of all states in one vector of length ``size``."""

@@ -59,8 +59,8 @@ def squares(g: Expression, owners: Mapping[Expression, str]) -> Squares | None:
     form = quadratic_form(g)
     if form is None or not any(map(any, form.quadratic)):
         return None
-    found = [s for s in (_completed(form), _split(form, owners)) if s is not None]
-    return min(found, key=len) if found else None
+    ways = [s for s in (_completed(form), _split(form, owners)) if s is not None]
+    return min(ways, key=len) if ways else None
 
 
 def weighted_sum(weights: Iterable[Any], symbols: Sequence[Expression]) -> Expression:

@@ -33,7 +33,7 @@ from sottovoce.formula.canonical import add, addends, expand, multiply, substitu
 from sottovoce.formula.derive import is_affine, is_smooth, quadratic_form
 from sottovoce.formula.expression import ZERO, Expression, number, symbol
 from sottovoce.problem.agents import Array, Group, read_only
-from sottovoce.problem.constraints import Constraint
+from sottovoce.problem.constraints import Constraint, row_labels
 from sottovoce.problem.decompose import (
     AS_STATED,
     Owners,
@@ -234,7 +234,7 @@ class Sums:
 
     def labels(self) -> list[str]:
         """What people call the sums, in order."""
-        return [family.label(r) for family in self.families for r in range(family.rows)]
+        return row_labels(self.families)
 
     @property
     def free(self) -> bool:
@@ -263,19 +263,19 @@ def sums_of(groups: Sequence[Group], constraints: Sequence[Constraint]) -> Sums:
 def contributions(sums: Sums, group: Group) -> Mapping[int, Expression]:
     """Return ``h_oi`` of a named agent by the sums o, from 0, that it takes part in."""
     own = set(group.symbols)
-    found: dict[int, Expression] = {}
+    by_sum: dict[int, Expression] = {}
     first = 0
     for family in sums.families:
         for row, formula in enumerate(family.rest):
             terms = [t for t in addends(formula) if t.symbols & own]
             if terms:
-                found[first + row] = add(*terms)
+                by_sum[first + row] = add(*terms)
         if family.linear is not None:
             mine = family.linear.of(own)
             rows = np.flatnonzero(np.diff(mine.indptr)).tolist()
-            found |= {first + r: mine.formula(r) for r in rows}
+            by_sum |= {first + r: mine.formula(r) for r in rows}
         first += family.rows
-    return dict(sorted(found.items()))
+    return dict(sorted(by_sum.items()))
 
 
 def agents_of(sums: Sums, groups: Sequence[Group]) -> NDArray[np.int64]:
