@@ -23,7 +23,6 @@ from random_expressions import (
 )
 from sottovoce.certificate.forms import (
     equivalents,
-    gathered,
     name_parts,
     oriented,
 )
@@ -60,13 +59,6 @@ def test_every_form_has_the_same_value(expr: Any, box: Any, shares: list[float])
         other = precise(form, point)
         # A form may be undefined by a rounding of 50 digits only where a denominator vanishes.
         assert value is None or other is None or abs(value) > 1e15 or same(value, other)
-
-
-def test_exponentials_are_gathered_in_the_sum_below_them() -> None:
-    total = exp(X) + exp(Y) + 3
-    assert gathered(canonical(exp(X) / total)) is canonical(1 / (1 + exp(Y - X) + 3 * exp(-X)))
-    halves = exp((X - Y) / 2) + exp((Y - X) / 2) + 3 * exp(-(X + Y) / 2)
-    assert gathered(canonical(2 * exp(X + Y) / total**2)) is canonical(2 / halves**2)
 
 
 def test_a_common_denominator_makes_repetitions_vanish() -> None:

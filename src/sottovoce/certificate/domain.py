@@ -35,7 +35,6 @@ from sottovoce.problem.sums import Sums
 MARGIN = 0.01
 _ROOMY = 10.0
 _SWEEPS = 30
-_LINE = interval(-np.inf, np.inf)
 _ZERO = interval(0.0, 0.0)
 _ONE = interval(1.0, 1.0)
 _ENOUGH = 1e-3  # a sweep that shrinks no side by more than this share of its width is the last
@@ -61,14 +60,15 @@ def tightened_domain(cloud: CloudView, *, margin: float = MARGIN) -> tuple[Group
         ProblemError: if the propagation proves that no point satisfies all constraints.
     """
     named = [group for group in cloud.groups if group.count == 1]
-    box = _NamedBox(lower=lower_bounds(named), upper=upper_bounds(named))
+    lower, upper = lower_bounds(named), upper_bounds(named)
     column = {s: c for c, s in enumerate(s for group in named for s in group.symbols)}
     boxes: Boxes = {
         s: (_once(group.lower[:, c]), _once(group.upper[:, c]))
         for group in cloud.groups
         for c, s in enumerate(group.symbols)
     }
-    boxes |= {s: box.sides(c) for s, c in column.items()}
+    # Views of the vectors of all named agents, which shrink in place.
+    boxes |= {s: (lower[c : c + 1], upper[c : c + 1]) for s, c in column.items()}
     sides = [side for stated in cloud.constraints for side in _sides(stated)]
     straight = [_linear(side, column) for side in sides]
     for _ in range(_SWEEPS):
@@ -79,7 +79,8 @@ def tightened_domain(cloud: CloudView, *, margin: float = MARGIN) -> tuple[Group
                     if linear is None:
                         shrunk = max(shrunk, _propagate(family, row, boxes))
                     else:
-                        shrunk = max(shrunk, box.propagate(linear, row, float(family.offset[row])))
+                        offset = float(family.offset[row])
+                        shrunk = max(shrunk, _propagate_linear(linear, row, offset, lower, upper))
                 except EmptyDomainError as error:
                     raise ProblemError(
                         f"the constraints must have a common point, got none: "
@@ -165,51 +166,47 @@ def _bending(sums: Sums) -> Iterator[Expression]:
                 yield from slope.symbols
 
 
-@final
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class _NamedBox:
-    """The box of named agents' states, which shrinks in place.
+def _propagate_linear(weights: Any, row: int, offset: float, lower: Array, upper: Array) -> float:
+    """Shrink a box in place to where ``W[row] x + offset <= 0`` can hold, rounded outwards.
 
-    Attributes:
-        lower: least values, shape (N,).
-        upper: largest values.
+    Returns:
+        The largest relative shrinkage of a side.
+
+    Raises:
+        EmptyDomainError: if it holds nowhere.
     """
+    begin, end = weights.indptr[row : row + 2]
+    at, w = weights.indices[begin:end], weights.data[begin:end]
+    low, high = lower[at], upper[at]
+    ends = np.where(w > 0, low, high) * w
+    least_each = np.nextafter(ends, -np.inf)
+    sizes = float(np.sum(np.abs(least_each))) + abs(offset)
+    least = offset + float(np.sum(least_each)) - (w.size + 4) * 2.0**-52 * sizes
+    edge = _room(least_each, least) / w
+    edge = np.where(w > 0, np.nextafter(edge, np.inf), np.nextafter(edge, -np.inf))
+    new_upper = np.where(w > 0, np.minimum(high, edge), high)
+    new_lower = np.where(w > 0, low, np.maximum(low, edge))
+    if np.any(new_lower > new_upper):
+        raise EmptyDomainError(f"row {row + 1}")
+    lower[at], upper[at] = new_lower, new_upper
+    return _shrinkage(low, high, new_lower, new_upper)
 
-    lower: Array
-    upper: Array
 
-    def sides(self, column: int) -> tuple[Array, Array]:
-        """Both ends of one component, as views that follow what rows imply."""
-        return self.lower[column : column + 1], self.upper[column : column + 1]
+def _room(lower: Array, least: float) -> Array:
+    """How much a summand may reach however small the others are, rounded up.
 
-    def propagate(self, weights: Any, row: int, offset: float) -> float:
-        """Shrink the box to where ``W[row] x + offset <= 0`` can hold, rounded outwards.
+    Args:
+        lower: the least value of each summand.
+        least: a lower bound of their sum.
+    """
+    room = lower - (least - 4.0 * np.spacing(abs(least)))
+    return room + 2.0 * np.spacing(np.maximum(np.abs(room), np.abs(lower)))
 
-        Returns:
-            The largest relative shrinkage of a side.
 
-        Raises:
-            EmptyDomainError: if it holds nowhere.
-        """
-        begin, end = weights.indptr[row : row + 2]
-        at, w = weights.indices[begin:end], weights.data[begin:end]
-        low, high = self.lower[at], self.upper[at]
-        ends = np.where(w > 0, low, high) * w
-        least_each = np.nextafter(ends, -np.inf)
-        sizes = float(np.sum(np.abs(least_each))) + abs(offset)
-        least = offset + float(np.sum(least_each)) - (w.size + 4) * 2.0**-52 * sizes
-        # However small the others are, this one may reach no more than the room they leave.
-        room = least_each - (least - 4.0 * np.spacing(abs(least)))
-        room = room + 2.0 * np.spacing(np.maximum(np.abs(room), np.abs(least_each)))
-        edge = room / w
-        edge = np.where(w > 0, np.nextafter(edge, np.inf), np.nextafter(edge, -np.inf))
-        upper = np.where(w > 0, np.minimum(high, edge), high)
-        lower = np.where(w > 0, low, np.maximum(low, edge))
-        if np.any(lower > upper):
-            raise EmptyDomainError(f"row {row + 1}")
-        moved, width = np.maximum(lower - low, high - upper), high - low
-        self.lower[at], self.upper[at] = lower, upper
-        return float(np.max(moved[width > 0] / width[width > 0], initial=0.0))
+def _shrinkage(low: Array, high: Array, new_low: Array, new_high: Array) -> float:
+    """The largest share of its width that a side has lost."""
+    moved, width = np.broadcast_arrays(np.maximum(new_low - low, high - new_high), high - low)
+    return float(np.max(moved[width > 0] / width[width > 0], initial=0.0))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -235,11 +232,7 @@ def _propagate(family: Constraint, row: int, boxes: Boxes) -> float:
         return 0.0
     shrunk = 0.0
     for summand, end, lower in zip(summands, ends, lowers, strict=True):
-        # However small the others are, this summand may reach no more than the room they leave.
-        room = -family.offset[[row]]
-        if not alone:
-            room = lower - (least - 4.0 * np.spacing(abs(least)))
-            room = room + 2.0 * np.spacing(np.maximum(np.abs(room), np.abs(lower)))
+        room = -family.offset[[row]] if alone else _room(lower, least)
         if np.any(end.upper > room):
             contracted = contract(summand.formula, summand.local, room)
             shrunk = max(shrunk, _write_back(contracted, summand, boxes))
@@ -279,11 +272,10 @@ def _write_back(contracted: dict[Expression, Interval], summand: _Summand, boxes
     shrunk = 0.0
     for s in summand.local.keys() & boxes.keys():
         old, new = summand.local[s], contracted[s]
-        moved = np.maximum(new.lower - old.lower, old.upper - new.upper)
-        if not np.any(moved > 0):
+        share = _shrinkage(old.lower, old.upper, new.lower, new.upper)
+        if share == 0.0:
             continue
-        width = np.broadcast_to(old.upper - old.lower, moved.shape)
-        shrunk = max(shrunk, float(np.max(moved[width > 0] / width[width > 0], initial=0.0)))
+        shrunk = max(shrunk, share)
         if summand.population == 1:
             boxes[s][0][:], boxes[s][1][:] = new.lower, new.upper
             continue

@@ -1,7 +1,7 @@
 """Other ways to write a formula, on which interval arithmetic is less pessimistic.
 
-An interval bound suffers where a variable occurs more than once. A common denominator, and a sum of
-exponentials that swallows the exponentials above it, make many repetitions disappear.
+An interval bound suffers where a variable occurs more than once. A common denominator makes many
+repetitions disappear.
 
 Formulas must be exact, and rewriting must happen inside ``exactly()``.
 """
@@ -43,7 +43,6 @@ from sottovoce.formula.intervals import interval
 Box = Mapping[Expression, tuple[float, float]]
 
 _LARGE = 500  # operations beyond which rewriting costs more than subdivision
-_EXPONENTIALS = frozenset((Op.EXP,))
 
 
 def simplified(expr: Expression) -> Expression:
@@ -120,9 +119,8 @@ def _content(expr: Expression) -> tuple[Scalar, Expression]:
 
 
 def equivalents(expr: Expression) -> tuple[Expression, ...]:
-    """Return a formula together with other ways to write it, without repetition."""
-    common = simplified(expr)
-    return tuple(dict.fromkeys((expr, common, gathered(expr), gathered(common))))
+    """Return a formula, and in its simplified form if that is another."""
+    return tuple(dict.fromkeys((expr, simplified(expr))))
 
 
 def squared_norm(components: Sequence[Expression]) -> Expression:
@@ -148,31 +146,6 @@ def collected(expr: Expression) -> Expression:
     inside = add(*(divide(term, shared) for term in expr.args if term in having))
     outside = add(*(term for term in expr.args if term not in having))
     return add(multiply(shared, collected(inside)), collected(outside))
-
-
-def gathered(expr: Expression) -> Expression:
-    """Move exponentials from a numerator into the sum of exponentials below it.
-
-    exp(a) (sum_k c_k exp(b_k))^-q = (sum_k c_k exp(b_k - a / q))^-q, in which softmax and its
-    derivatives are monotone term by term.
-    """
-    if not expr.args or not expr.has(_EXPONENTIALS):
-        return expr
-    expr = rebuilt(expr, [gathered(a) for a in expr.args])
-    sums = [f for f in expr.args if expr.op == Op.MUL and _divides_exponentials(f)]
-    raised = [f for f in expr.args if f.op == Op.EXP]
-    if not (sums and raised):
-        return expr
-    below = sums[0]
-    shift = multiply(number(1 / Fraction(below.value)), add(*(f.args[0] for f in raised)))
-    moved = add(*(multiply(term, exp_of(shift)) for term in below.args[0].args))
-    rest = (f for f in expr.args if f is not below and f.op != Op.EXP)
-    return multiply(*rest, power(moved, below.value))
-
-
-def _divides_exponentials(factor: Expression) -> bool:
-    above = factor.op == Op.POW and factor.value < 0 and factor.args[0].op == Op.ADD
-    return above and factor.has(_EXPONENTIALS)
 
 
 def name_parts(

@@ -116,10 +116,9 @@ def bounded_on(expr: Expression, region: ProofRegion) -> bool:
 class Hessian:
     """The second derivatives of a formula, split into blocks of variables that interact."""
 
-    __slots__ = ("blocks", "entries", "expr", "region", "symbols", "variables")
+    __slots__ = ("blocks", "entries", "region", "symbols", "variables")
 
     def __init__(self, expr: Expression, region: ProofRegion) -> None:
-        self.expr = expr
         self.region = region
         self.variables = region.of(expr)
         self.symbols = in_order(expr.symbols)

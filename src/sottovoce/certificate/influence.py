@@ -69,7 +69,11 @@ def slope_bounds(
         met = np.maximum(met, _norm(slopes, replace(group, lower=group.upper)))
         return _norm(slopes, group), met
     first, same = different
-    bounds = [_of_agent(h, group, int(i), convex=convex, tolerance=tolerance) for i in first]
+    own = [(group.fill(h, i), _box(group, i)) for i in first.tolist()]
+    bounds = [
+        _supremum(formula, group.symbols, box, convex=convex, tolerance=tolerance)
+        for formula, box in own
+    ]
     upper, found = np.array(bounds).T
     return upper[same], found[same]
 
@@ -110,13 +114,6 @@ def _different(h: Expression, group: Group) -> tuple[Indices, Indices] | None:
 def _box(group: Group, place: int) -> dict[Expression, tuple[float, float]]:
     ends = zip(group.lower[place].tolist(), group.upper[place].tolist(), strict=True)
     return dict(zip(group.symbols, ends, strict=True))
-
-
-def _of_agent(
-    h: Expression, group: Group, place: int, *, convex: bool, tolerance: float
-) -> tuple[float, float]:
-    own, box = group.fill(h, place), _box(group, place)
-    return _supremum(own, group.symbols, box, convex=convex, tolerance=tolerance)
 
 
 @exactly()

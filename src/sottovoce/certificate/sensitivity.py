@@ -420,13 +420,10 @@ def _slopes(formula: Expression, group: Group) -> list[Interval] | None:
 
 
 def _rows(rows: Any, weights: Weights, slopes: Sequence[Sequence[Interval]]) -> _AffineRows:
-    count = max(np.size(end.lower) for term in slopes for end in term)
+    count = max(d.lower.size for term in slopes for d in term)
     lower, upper = (
-        np.array([[np.broadcast_to(e, (count,)) for e in ends] for ends in sides])
-        for sides in (
-            [[end.lower for end in term] for term in slopes],
-            [[end.upper for end in term] for term in slopes],
-        )
+        np.array([[np.broadcast_to(getattr(d, end), (count,)) for d in term] for term in slopes])
+        for end in ("lower", "upper")
     )
     middle = lower / 2 + upper / 2
     radius = np.nextafter(np.maximum(upper - middle, middle - lower), np.inf)
