@@ -63,26 +63,11 @@ def test_sigma_never_falls_below_the_theorems(paper: Certificate) -> None:
         assert Fraction(float(sigma)) >= factor * Fraction(known.k_prime[agent])
 
 
-def test_certified_constants_give_the_recomputed_noise(paper: Certificate) -> None:
+def test_every_entry_is_noised_over_all_of_x_zero_entries_included(paper: Certificate) -> None:
     found = made(paper)
-    factor = 1.7563398731
-    assert values(found) == pytest.approx(np.full(4, factor * 472.674613), rel=6e-3)
-    each = {column: sigma for _, column, sigma in gradients(found)}
-    assert sorted(each) == [2, 4, 5, 6]
-    assert [each[c] / factor for c in (2, 4)] == pytest.approx([2, 2], rel=6e-3)
-    assert [each[c] / factor for c in (5, 6)] == pytest.approx([100.019998] * 2, rel=6e-3)
-    assert found.domain == paper.cloud.groups
-
-
-def test_every_entry_is_noised_zero_entries_included(paper: Certificate) -> None:
-    pairs = [(row, column) for row, column, _ in gradients(made(paper))]
+    pairs = [(row, column) for row, column, _ in gradients(found)]
     assert sorted(pairs) == [(row, column) for row in range(4) for column in (2, 4, 5, 6)]
-
-
-def test_outputs_name_what_is_released(paper: Certificate) -> None:
-    outputs = made(paper).outputs
-    assert [o.name for o in outputs if o.kind == "value"] == ["g1", "g2", "g3", "g4"]
-    assert "d g2 / d x5" in [o.name for o in outputs if o.kind == "gradient"]
+    assert found.domain == paper.cloud.groups
 
 
 def test_published_constants_give_the_published_variances(paper: Certificate) -> None:

@@ -194,7 +194,7 @@ def every() -> Iterator[Any]:
             yield pytest.param(name, rounds, id=f"{name}-{rounds}", marks=marks)
 
 
-@pytest.mark.parametrize(("name", "rounds"), every())
+@pytest.mark.parametrize(("name", "rounds"), list(every()))
 def test_errors_stay_as_near_to_the_limit_as_they_were(name: str, rounds: int) -> None:
     now = measured(name, rounds)
     assert now["x"] <= bound(name, rounds, "x")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -93,21 +94,20 @@ def test_a_run_that_is_not_finished_is_checked_and_said_to_be_so(tmp_path: Path)
     assert found.title == "The noise of a run that is not finished, 120 of 500"
 
 
-def test_a_store_of_another_plan_or_without_what_was_said_is_refused(tmp_path: Path) -> None:
-    made = planned()
-    bare = stored(tmp_path / "bare.db", made, rounds=3, keep=False)
-    with pytest.raises(InputError, match="only a cloud started with --keep-states keeps it"):
-        audit_store(made, bare)
-    kept = stored(tmp_path / "kept.db", made, rounds=3)
-    with pytest.raises(InputError, match="must belong to this plan, got a run of another"):
-        audit_store(planned(radius=2.0), kept)
-
-
-def test_simulated_noise_is_refused(tmp_path: Path) -> None:
-    made = planned()
-    path = stored(tmp_path / "run.db", made, rounds=120, noise="simulated")
-    with pytest.raises(InputError, match="must hold secure noise, got a simulated run"):
-        audit_store(made, path)
+@pytest.mark.parametrize(
+    ("radius", "how", "words"),
+    [
+        (1.0, {"keep": False}, "only a cloud started with --keep-states keeps it"),
+        (2.0, {}, "must belong to this plan, got a run of another"),
+        (1.0, {"noise": "simulated"}, "must hold secure noise, got a simulated run"),
+    ],
+)
+def test_a_store_that_tells_nothing_of_this_plan_is_refused(
+    tmp_path: Path, radius: float, how: dict[str, Any], words: str
+) -> None:
+    path = stored(tmp_path / "run.db", planned(), rounds=3, **how)
+    with pytest.raises(InputError, match=words):
+        audit_store(planned(radius=radius), path)
 
 
 ASKED = ["--epsilon", "ln(3)", "--delta", "0.05", "--radius", "1"]

@@ -101,16 +101,7 @@ def require_simulable(
 ) -> None:
     """Refuse an algorithm or a plan that does not fit the problem, or each other."""
     if isinstance(algorithm, GradientSteps):
-        require_no_rows(problem.local)
-        if any(family.equality for family in problem.constraints):
-            raise InputError(
-                "gradient steps know no equalities, got one: use the default algorithm"
-            )
-        if any(code is not None for code in problem.code):
-            raise InputError(
-                "an objective that is code needs an algorithm with prices, got gradient steps: use "
-                "the default algorithm"
-            )
+        require_steppable(problem)
     if plan is None:
         return
     plan.require_problem(problem)
@@ -122,6 +113,18 @@ def require_simulable(
     require_release(plan, algorithm, simulated=True)
     if plan.feasible is not None:
         _require_answer(plan, algorithm, rounds)
+
+
+def require_steppable(problem: Problem) -> None:
+    """Refuse gradient steps where the paper's algorithm has none: local rows, equalities, code."""
+    require_no_rows(problem.local)
+    if any(family.equality for family in problem.constraints):
+        raise InputError("gradient steps know no equalities, got one: use the default algorithm")
+    if any(code is not None for code in problem.code):
+        raise InputError(
+            "an objective that is code needs an algorithm with prices, got gradient steps: use "
+            "the default algorithm"
+        )
 
 
 def _require_answer(plan: NoisePlan, algorithm: Algorithm, rounds: int) -> None:

@@ -429,14 +429,8 @@ def _bounds(a: Array, b: Array, delta: float, claimed: float) -> _Bound:
         if hit > delta:
             epsilon = max(epsilon, float(np.log((hit - delta) / alarm)))
     curve = np.quantile(np.concatenate([a, b]), np.linspace(0.002, 0.998, 121))
-    alarms, hits = (_rates(scores, curve) for scores in (a, b))
+    alarms, hits = (np.mean(scores[:, np.newaxis] > curve, axis=0) for scores in (a, b))
     return _Bound(mu=mu, epsilon=epsilon, false_alarms=alarms, misses=1 - hits)
-
-
-def _rates(scores: Array, thresholds: Array) -> Array:
-    return np.asarray(
-        1.0 - np.searchsorted(np.sort(scores), thresholds, side="right") / scores.size
-    )
 
 
 def _clopper_pearson(count: int, games: int, error: float, *, upper: bool) -> float:

@@ -7,6 +7,7 @@ import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
+from itertools import groupby
 from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
@@ -25,9 +26,9 @@ from sottovoce.privacy.limit import accuracy_limit
 from sottovoce.privacy.noise_plan import NoisePlan
 from sottovoce.problem.agents import Array
 from sottovoce.problem.gallery import paper as paper_problem
-from sottovoce.problem.local import require_no_rows
 from sottovoce.problem.problem import Problem
 from sottovoce.progress import Progress, watched
+from sottovoce.simulation.request import require_steppable
 from sottovoce.simulation.simulate import simulate
 from sottovoce.study.promise import promised_plan
 from sottovoce.tables import PlainTable
@@ -120,14 +121,13 @@ class MethodComparison:
         """Return the rows of these numbers of rounds, of all by default, and the limits."""
         lines: list[tuple[str, ...]] = []
         shown = [row for row in self.rows if rounds is None or row.rounds in rounds]
-        for name in dict.fromkeys(row.plan for row in shown):
+        for name, of_plan in groupby(shown, key=lambda row: row.plan):
             lines.append((name,))
-            of_plan = [row for row in shown if row.plan == name]
-            for row, after in zip(of_plan, [*of_plan[1:], None], strict=True):
-                lines.append(_cells(row))
-                if after is None or after.rounds != row.rounds:
-                    limits = (_figure(row.limit_x), "", "", _figure(row.limit_price), "", "")
-                    lines.append(("  limit", f"{row.rounds:,}", *limits))
+            for count, of_rounds in groupby(of_plan, key=lambda row: row.rounds):
+                rows = list(of_rounds)
+                lines += map(_cells, rows)
+                limits = (_figure(rows[0].limit_x), "", "", _figure(rows[0].limit_price), "", "")
+                lines.append(("  limit", f"{count:,}", *limits))
         lines += [(f"{refusal.plan}: refused, see below",) for refusal in self.refusals]
         return PlainTable(
             title=f"Root-mean-square errors of {self.runs} runs against the saddle point",
@@ -334,7 +334,7 @@ def _able(
     for name, algorithm in algorithms.items():
         try:
             if isinstance(algorithm, GradientSteps):
-                require_no_rows(problem.local)
+                require_steppable(problem)
             able[name] = algorithm
         except InputError as error:
             refusals.append(RefusedMethod(plan=name, why=str(error)))
