@@ -1,4 +1,4 @@
-"""The problems of the behaviour suite, stated through ``doors`` alone."""
+"""The problems of the behaviour suite, and what is made of them over and over."""
 
 from __future__ import annotations
 
@@ -6,130 +6,149 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-import doors as d
 import numpy as np
 import scipy.sparse as sparse
 
 import sottovoce as sv
+from sottovoce.certificate.certificate import Certificate
+from sottovoce.privacy.charge import Charge, Protected
+
+_CERTIFICATES: dict[tuple[Any, ...], Any] = {}
 
 
-def readme() -> d.Problem:
+def certify(problem: Any, **how: Any) -> Any:
+    """The certificate of a problem; the same problem is certified once for the whole suite."""
+    if "progress" in how or not isinstance(problem, sv.Problem):
+        return sv.certify(problem, **how)
+    public = problem.cloud
+    key = (problem.fingerprint, public.fingerprint, *public.sums.labels(), *sorted(how.items()))
+    if key not in _CERTIFICATES:
+        _CERTIFICATES[key] = sv.certify(problem, **how)
+    return _CERTIFICATES[key]
+
+
+def plan(problem: Any, *, rounds: int = 60, radius: float = 2.0, **changed: Any) -> Any:
+    """A plan of a problem, of its public view or of its certificate: (1, 0.01), a trajectory."""
+    if not isinstance(problem, Certificate):
+        problem = certify(problem)
+    hide = sv.Trajectory(radius=radius, rounds=rounds)
+    how = sv.paper.plan if changed.pop("method", "joint") == "paper" else sv.plan
+    promise: dict[str, Any] = {"epsilon": 1.0, "delta": 0.01, "hide": hide}
+    return how(problem, **(promise | changed))
+
+
+def charge(agent: str, hide: Any, radius: float | None, mu: float) -> Charge:
+    """What one run costs one agent."""
+    return Charge(agent=agent, protected=Protected(hide, radius), mu=mu, allowance=0.0)
+
+
+def readme() -> sv.Problem:
     """The example of the README."""
-    x = d.agents(3, lower=-10, upper=10)
-    return d.state_problem(
-        x,
-        [(x[0] - 9) ** 2, (x[1] + 4) ** 4, (x[2] - 1) ** 2],
-        [x[0] + x[1] + x[2] <= 3, x[1] ** 2 + x[2] ** 2 <= 20],
+    x = sv.agents(3, lower=-10, upper=10)
+    return sv.Problem(
+        objectives=[(x[0] - 9) ** 2, (x[1] + 4) ** 4, (x[2] - 1) ** 2],
+        constraints=[x[0] + x[1] + x[2] <= 3, x[1] ** 2 + x[2] ** 2 <= 20],
     )
 
 
-def bakeries(*, hard: bool = False) -> d.Problem:
+def bakeries(*, hard: bool = False) -> sv.Problem:
     """The tutorial's: three bakeries share a connection of 30 kW."""
-    x = d.agents(3, lower=0, upper=20, names=["north", "south", "west"])
+    x = sv.agents(["north", "south", "west"], lower=0, upper=20)
     row = sum(x) <= 30
-    return d.state_problem(
-        x,
-        [(x[0] - 16) ** 2, 2 * (x[1] - 12) ** 2, 4 * (x[2] - 10) ** 2],
-        {"connection": sv.hard(row) if hard else row},
+    return sv.Problem(
+        objectives=[(x[0] - 16) ** 2, 2 * (x[1] - 12) ** 2, 4 * (x[2] - 10) ** 2],
+        constraints={"connection": sv.hard(row) if hard else row},
     )
 
 
-def valves(bound: float = 10) -> d.Problem:
-    """The one of the page about certificates."""
-    y = d.agents(2, lower=-bound, upper=bound, names=["pump", "valve"])
-    return d.state_problem(
-        y, [(y[0] - 3) ** 2, (y[1] + 1) ** 4], {"pressure": y[0] ** 2 + y[1] <= 9}
+def valves(*, convex: bool = True) -> sv.Problem:
+    """The one of the page about certificates; or the same with an objective of two valleys."""
+    y = sv.agents(["pump", "valve"], lower=-10, upper=10)
+    wish = (y[1] + 1) ** 4 if convex else (y[1] ** 2 - 4) ** 2
+    return sv.Problem(
+        objectives=[(y[0] - 3) ** 2, wish], constraints={"pressure": y[0] ** 2 + y[1] <= 9}
     )
 
 
-def two_valleys() -> d.Problem:
-    """An objective that is not convex."""
-    y = d.agents(2, lower=-10, upper=10, names=["pump", "valve"])
-    return d.state_problem(
-        y, [(y[0] - 3) ** 2, (y[1] ** 2 - 4) ** 2], {"pressure": y[0] ** 2 + y[1] <= 9}
-    )
-
-
-def mixed() -> d.Problem:
+def mixed() -> sv.Problem:
     """Constraints that mix agents: a disc, a soft maximum, an equality."""
-    x = d.agents(3, lower=-2, upper=2, names=["pump", "valve", "tank"])
+    x = sv.agents(["pump", "valve", "tank"], lower=-2, upper=2)
     pump, valve, tank = x
-    return d.state_problem(
-        x,
-        [(pump - 1) ** 2, (valve + 1) ** 2, (tank - 2) ** 2],
-        {
+    return sv.Problem(
+        objectives=[(pump - 1) ** 2, (valve + 1) ** 2, (tank - 2) ** 2],
+        constraints={
             "pressure": (pump + 10 * valve) ** 2 + tank**2 <= 30,
             "level": sv.logsumexp(pump, tank) <= 1.5,
-            "balance": d.equal(pump + valve + tank, 0.5),
+            "balance": pump + valve + tank == 0.5,
         },
     )
 
 
-def nonsmooth() -> d.Problem:
+def nonsmooth() -> sv.Problem:
     """Objectives and constraints without derivatives at some points."""
-    x = d.agents(2, lower=-5, upper=5)
-    return d.state_problem(
-        x,
-        [abs(x[0] - 2) + 0.1 * x[0] ** 2, sv.maximum(-x[1], 2 * x[1] - 3) + 0.1 * x[1] ** 2],
-        [abs(x[0]) + sv.pos(x[1]) <= 1.5, abs(x[0] - x[1]) <= 2],
+    x = sv.agents(2, lower=-5, upper=5)
+    return sv.Problem(
+        objectives=[
+            abs(x[0] - 2) + x[0] ** 2 / 10,
+            sv.maximum(-x[1], 2 * x[1] - 3) + x[1] ** 2 / 10,
+        ],
+        constraints=[abs(x[0]) + sv.pos(x[1]) <= 1.5, abs(x[0] - x[1]) <= 2],
     )
 
 
-def flows() -> d.Problem:
+def flows() -> sv.Problem:
     """Lines with limits in both directions, and a balance, written with a matrix."""
-    x = d.agents(3, lower=0, upper=10)
+    x = sv.agents(3, lower=0, upper=10)
     shares = np.array([[0.5, -0.2, 0.1], [0.3, 0.3, -0.6]])
-    return d.state_problem(
-        x,
-        [(s - 4) ** 2 for s in x],
-        [abs(shares @ x) <= [1.5, 2], d.equal(np.ones(3) @ x, 9)],
+    return sv.Problem(
+        objectives=[(s - 4) ** 2 for s in x],
+        constraints=[abs(shares @ x) <= [1.5, 2], np.ones(3) @ x == 9],
     )
 
 
-def coded() -> d.Problem:
+def coded() -> sv.Problem:
     """An agent whose objective is code."""
-    x = d.agents(3, lower=0, upper=10, names=["press", "kiln", "dryer"])
+    x = sv.agents(["press", "kiln", "dryer"], lower=0, upper=10)
     code = sv.Objective(gradient=lambda s: np.sinh(s - 4), value=lambda s: float(np.cosh(s[0] - 4)))
-    return d.state_problem(x, [code, (x[1] - 3) ** 2, (x[2] - 5) ** 2], [sum(x) <= 6])
+    return sv.Problem(
+        objectives=[code, (x[1] - 3) ** 2, (x[2] - 5) ** 2], constraints=[sum(x) <= 6]
+    )
 
 
-def small_fleet(n: int = 40, *, seed: int = 3) -> d.Problem:
+def small_fleet(n: int = 40, *, seed: int = 3) -> sv.Problem:
     """Chargers of three hours with a private need, a private window and a network."""
     rng = np.random.default_rng(seed)
     need = rng.uniform(3.0, 9.0, n)
     window = np.where(rng.uniform(size=(n, 3)) < 0.8, 8.0, 2.0)
-    ev = d.fleet(
+    ev = sv.agents(
         n, dim=3, lower=0.0, upper=8.0, name="ev", parameters={"need": need, "window": window}
     )
-    r = d.state_of(ev)
-    return d.state_problem(
-        ev,
-        sum(c * s + 0.05 * s**2 for c, s in zip((0.3, 0.2, 0.1), r, strict=True)),
-        {"network": d.total(ev, r) <= np.full(3, 2.3 * n)},
-        local=[d.equal(sum(r), d.parameter(ev, "need")), r <= d.parameter(ev, "window")],
+    r = ev.x
+    return sv.Problem(
+        objectives=np.array([0.3, 0.2, 0.1]) @ r + 0.05 * sv.sum_squares(r),
+        constraints={"network": sv.total(r) <= np.full(3, 2.3 * n)},
+        local=[sum(r) == ev["need"], r <= ev["window"]],
     )
 
 
-def fleets_and_agents() -> d.Problem:
+def fleets_and_agents() -> sv.Problem:
     """A fleet before agents, columns of all kinds, weights dense and sparse, an equality."""
     rng = np.random.default_rng(1)
-    ev = d.fleet(
-        6, name="ev", lower=0, upper=np.arange(1, 7),
-        parameters={"w": rng.normal(size=6) ** 2, "need": rng.normal(size=(6, 2))},
-    )  # fmt: skip
-    x = d.agents(2, lower=0, upper=1, names=["a", "b"])
-    heat = d.fleet(3, name="heat", dim=2, lower=-1, upper=1)
-    state, warm = d.state_of(ev), d.state_of(heat)
+    own = {"w": rng.normal(size=6) ** 2, "need": rng.normal(size=(6, 2))}
+    ev = sv.agents(6, name="ev", lower=0, upper=np.arange(1, 7), parameters=own)
+    x = sv.agents(["a", "b"], lower=0, upper=1)
+    heat = sv.agents(3, name="heat", dim=2, lower=-1, upper=1)
+    state, warm = ev.x, heat.x
     few = sparse.random_array((3, 6), density=0.5, rng=rng)
-    return d.state_problem(
-        [ev, x, heat],
-        [(state - d.parameter(ev, "need")[0]) ** 2, x[0] ** 2, x[1] ** 2, sum(warm**2)],
-        {
-            "one": d.total(ev, d.parameter(ev, "w") * state) + (x[0] - x[1]) <= 3,
-            "sparse/": d.total(ev, weights=few) <= [1, 2, 3.5],
-            "dense": d.total(ev, weights=rng.normal(size=(2, 6))) >= 0.25,
-            "both": d.equal(d.total(ev) + d.total(heat, warm[0]) + x[1], 1),
-            "terms": d.total(heat, [warm[0] ** 2, warm[1]]) <= 2,
+    return sv.Problem(
+        agents=[ev, x, heat],
+        objectives=[(state - ev["need"][0]) ** 2, x[0] ** 2, x[1] ** 2, sum(warm**2)],
+        constraints={
+            "one": sv.total(ev["w"] * state) + (x[0] - x[1]) <= 3,
+            "sparse/": sv.total(ev, weights=few) <= [1, 2, 3.5],
+            "dense": sv.total(ev, weights=rng.normal(size=(2, 6))) >= 0.25,
+            "both": sv.total(ev) + sv.total(warm[0]) + x[1] == 1,
+            "terms": sv.total([warm[0] ** 2, warm[1]]) <= 2,
             "plain": x[0] + x[1] <= 1,
         },
         start=[rng.uniform(size=(6, 1)), None, None, None],
@@ -137,18 +156,17 @@ def fleets_and_agents() -> d.Problem:
     )
 
 
-def matrices(share: float, dim: int) -> d.Problem:
+def matrices(share: float, dim: int) -> sv.Problem:
     """Rows ``W @ x`` of 60 agents; of the weights of all but the first component, so many."""
     n, rng = 60, np.random.default_rng(0)
-    x = d.agents(n, lower=-1, upper=1, dim=dim)
+    x = sv.agents(n, lower=-1, upper=1, dim=dim)
     W = rng.uniform(size=(7, n * dim)) * (rng.random((7, n * dim)) < share)
     W[:, 0] = 1 / 3
-    return d.state_problem(
-        x,
-        [sum(np.ravel(s) ** 2) for s in x],
-        {
+    return sv.Problem(
+        objectives=[sum(np.ravel(s) ** 2) for s in x],
+        constraints={
             "rows": W @ x <= 1,
-            "balance": d.equal(sparse.csr_array(W[:1]) @ x, 0.1),
+            "balance": sparse.csr_array(W[:1]) @ x == 0.1,
             "first": W[1:2] @ x <= 0.3,
         },
     )
@@ -157,37 +175,35 @@ def matrices(share: float, dim: int) -> d.Problem:
 # Six problems of the field, small
 
 
-def rates() -> d.Problem:
+def rates() -> sv.Problem:
     """Six flows with logarithmic utilities over four links."""
     passes = np.array(
         [[1, 1, 0, 0, 1, 0], [0, 1, 1, 0, 0, 1], [0, 0, 1, 1, 1, 0], [1, 0, 0, 1, 0, 1]], float
     )
     worth = np.array([0.6, 1.4, 1.0, 2.0, 0.8, 1.2])
-    flow = d.fleet(6, lower=0.05, upper=4.0, name="flow", parameters={"worth": worth})
-    return d.state_problem(
-        flow,
-        -d.parameter(flow, "worth") * sv.log(d.state_of(flow)),
-        {"links": d.total(flow, d.state_of(flow), weights=passes) <= [5.0, 4.0, 6.0, 3.0]},
+    flow = sv.agents(6, lower=0.05, upper=4.0, name="flow", parameters={"worth": worth})
+    return sv.Problem(
+        objectives=-flow["worth"] * sv.log(flow.x),
+        constraints={"links": sv.total(flow.x, weights=passes) <= [5.0, 4.0, 6.0, 3.0]},
     )
 
 
-def dispatch() -> d.Problem:
+def dispatch() -> sv.Problem:
     """Four generators, a balance and two lines with limits in both directions."""
-    p = d.agents(4, lower=0, upper=[80, 80, 50, 55], names=["g1", "g2", "g22", "g27"])
+    p = sv.agents(["g1", "g2", "g22", "g27"], lower=0, upper=[80, 80, 50, 55])
     cost = [(0.02, 2.0), (0.0175, 1.75), (0.0625, 1.0), (0.00834, 3.25)]
-    shares = [[0.4, -0.3, 0.1, 0.2], [0.1, 0.2, -0.5, 0.3]]
-    return d.state_problem(
-        p,
-        [a * s**2 + b * s for s, (a, b) in zip(p, cost, strict=True)],
-        {
-            "balance": d.equal(sum(p), 170.0),
-            "west": abs(sum(a * s for a, s in zip(shares[0], p, strict=True))) <= 8,
-            "east": abs(sum(a * s for a, s in zip(shares[1], p, strict=True))) <= 20,
+    west, east = np.array([[0.4, -0.3, 0.1, 0.2], [0.1, 0.2, -0.5, 0.3]])
+    return sv.Problem(
+        objectives=[a * s**2 + b * s for s, (a, b) in zip(p, cost, strict=True)],
+        constraints={
+            "balance": sum(p) == 170.0,
+            "west": abs(west @ p) <= 8,
+            "east": abs(east @ p) <= 20,
         },
     )
 
 
-def ev_fleet(cars: int = 60) -> d.Problem:
+def ev_fleet(cars: int = 60) -> sv.Problem:
     """Cars with a private need inside private windows."""
     rng = np.random.default_rng(0)
     connector = rng.choice([3.7, 7.4, 11.0], cars)
@@ -195,62 +211,54 @@ def ev_fleet(cars: int = 60) -> d.Problem:
     come, leave = rng.integers(0, 2, cars), rng.integers(3, 5, cars)
     parked = (hour >= come[:, None]) & (hour < leave[:, None])
     need = np.minimum(rng.lognormal(np.log(9.0), 0.5, cars), 0.9 * connector * (leave - come))
-    ev = d.fleet(
-        cars, dim=4, lower=0.0, upper=11.0, name="ev",
-        parameters={"need": need, "window": connector[:, None] * parked},
-    )  # fmt: skip
-    x = d.state_of(ev)
-    return d.state_problem(
-        ev,
-        sum(p * s + 0.002 * s**2 for p, s in zip((0.10, 0.09, 0.08, 0.07), x, strict=True)),
-        {"network": d.total(ev, x) <= np.full(4, 3.4 * cars)},
-        local=[d.equal(sum(x), d.parameter(ev, "need")), x <= d.parameter(ev, "window")],
+    own = {"need": need, "window": connector[:, None] * parked}
+    ev = sv.agents(cars, dim=4, lower=0.0, upper=11.0, name="ev", parameters=own)
+    x = ev.x
+    return sv.Problem(
+        objectives=np.array([0.10, 0.09, 0.08, 0.07]) @ x + 0.002 * sv.sum_squares(x),
+        constraints={"network": sv.total(x) <= np.full(4, 3.4 * cars)},
+        local=[sum(x) == ev["need"], x <= ev["window"]],
     )
 
 
-def robots() -> d.Problem:
+def robots() -> sv.Problem:
     """Three robots in a chain that keep within 40 m of their neighbours."""
-    wishes = [(-60.0, 20.0), (-5.0, -25.0), (50.0, 30.0)]
-    r = d.agents(3, dim=2, lower=-100, upper=100, names=["ant", "bee", "cat"])
-    return d.state_problem(
-        r,
-        [0.01 * ((s[0] - a) ** 2 + (s[1] - b) ** 2) for s, (a, b) in zip(r, wishes, strict=True)],
-        [(p[0] - q[0]) ** 2 + (p[1] - q[1]) ** 2 <= 40.0**2 for p, q in pairwise(r)],
+    wishes = np.array([(-60.0, 20.0), (-5.0, -25.0), (50.0, 30.0)])
+    r = sv.agents(["ant", "bee", "cat"], dim=2, lower=-100, upper=100)
+    return sv.Problem(
+        objectives=[0.01 * sv.sum_squares(s - w) for s, w in zip(r, wishes, strict=True)],
+        constraints=[sv.sum_squares(p - q) <= 40.0**2 for p, q in pairwise(r)],
     )
 
 
-def regression(n: int = 60) -> d.Problem:
+def regression(n: int = 60) -> sv.Problem:
     """Clinics that fit a model each, with one budget for all effects."""
     rng = np.random.default_rng(0)
     dose = rng.normal(size=(n, 40))
     effect = rng.choice([0.0, 0.0, 0.0, 1.0], size=n)
     outcome = dose * effect[:, None] + 2.0 * rng.normal(size=(n, 40))
     moments = {"square": (dose**2).mean(axis=1), "product": (dose * outcome).mean(axis=1)}
-    clinic = d.fleet(n, lower=-1.5, upper=1.5, name="clinic", parameters=moments)
-    t = d.state_of(clinic)
-    return d.state_problem(
-        clinic,
-        d.parameter(clinic, "square") * t**2 / 2 - d.parameter(clinic, "product") * t,
-        {"budget": d.total(clinic, abs(t)) <= 0.25 * n},
+    clinic = sv.agents(n, lower=-1.5, upper=1.5, name="clinic", parameters=moments)
+    t = clinic.x
+    return sv.Problem(
+        objectives=clinic["square"] * t**2 / 2 - clinic["product"] * t,
+        constraints={"budget": sv.total(abs(t)) <= 0.25 * n},
     )
 
 
-def shedding(buildings: int = 60) -> d.Problem:
+def shedding(buildings: int = 60) -> sv.Problem:
     """Buildings that shed load, each within an energy of its own."""
     rng = np.random.default_rng(0)
-    building = d.fleet(
-        buildings, dim=4, lower=0.0, upper=40.0, name="building",
-        parameters={
-            "discomfort": rng.lognormal(0.0, 0.6, buildings),
-            "energy": rng.uniform(30.0, 100.0, buildings),
-        },
-    )  # fmt: skip
-    shed = d.state_of(building)
-    return d.state_problem(
-        building,
-        d.parameter(building, "discomfort") * sum(0.01 * s**2 for s in shed),
-        {"asked": d.total(building, shed) >= np.array([9.0, 12.0, 12.0, 7.0]) * buildings},
-        local=[sum(shed) <= d.parameter(building, "energy")],
+    own = {
+        "discomfort": rng.lognormal(0.0, 0.6, buildings),
+        "energy": rng.uniform(30.0, 100.0, buildings),
+    }
+    building = sv.agents(buildings, dim=4, lower=0.0, upper=40.0, name="building", parameters=own)
+    shed = building.x
+    return sv.Problem(
+        objectives=0.01 * building["discomfort"] * sv.sum_squares(shed),
+        constraints={"asked": sv.total(shed) >= np.array([9.0, 12.0, 12.0, 7.0]) * buildings},
+        local=[sum(shed) <= building["energy"]],
     )
 
 

@@ -14,8 +14,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-import doors as d
 import problems as p
+from commands import COMMAND, run_cli
 
 PATIENCE = 150.0
 """Seconds after which a process that should have ended is taken for stuck."""
@@ -56,7 +56,7 @@ class Network:
         return f"wss://127.0.0.1:{self.port}"
 
     def make_keys(self, *more: str) -> None:
-        done = d.run_cli("identity", "init", "--dir", self.keys, "--agents", "3", *more)
+        done = run_cli("identity", "init", "--dir", self.keys, "--agents", "3", *more)
         assert done.code == 0, done.err
 
     def start(self, name: str, *words: object) -> subprocess.Popen[bytes]:
@@ -64,7 +64,7 @@ class Network:
         out, err = (self.folder / f"{name}.{kind}" for kind in ("out", "err"))
         with out.open("ab") as standard, err.open("ab") as errors:
             process = subprocess.Popen(
-                [*d.COMMAND, *map(str, words)],
+                [*COMMAND, *map(str, words)],
                 stdout=standard, stderr=errors, stdin=subprocess.DEVNULL,
                 env=os.environ | {"COLUMNS": "200"},
             )  # fmt: skip
@@ -99,7 +99,7 @@ class Network:
 
     def status(self) -> Any:
         """What ``status`` tells scripts of the store; None before there is one."""
-        done = d.run_cli("status", self.store, "--json")
+        done = run_cli("status", self.store, "--json")
         return done.json if done.out else None
 
     def wait_for_round(self, round_: int) -> int:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import doors as d
 import numpy as np
 import problems as p
 import pytest
@@ -42,7 +41,7 @@ OPTIMA = {
 @pytest.mark.core
 @pytest.mark.parametrize("name", KNOWN)
 def test_the_reference_optimum_is_the_published_one(name: str) -> None:
-    known, best = sv.gallery.known(name), d.optimum(d.gallery(name))
+    known, best = sv.gallery.known(name), sv.reference_optimum(sv.gallery.get(name))
     assert known is not None
     assert best.objective == pytest.approx(known.objective, rel=known.tolerance, abs=1e-8)
     if known.x is not None and not best.flat:
@@ -54,7 +53,7 @@ def test_the_reference_optimum_is_the_published_one(name: str) -> None:
 @pytest.mark.parametrize("name", OPTIMA)
 def test_the_reference_optimum_keeps_its_digits(name: str) -> None:
     make, objective, x = OPTIMA[name]
-    best = d.optimum(make())
+    best = sv.reference_optimum(make())
     assert best.objective == pytest.approx(objective, rel=1e-9, abs=1e-9)
     if x is not None:
         np.testing.assert_allclose(best.x, x, atol=1e-8)
@@ -62,7 +61,7 @@ def test_the_reference_optimum_keeps_its_digits(name: str) -> None:
 
 @pytest.mark.core
 def test_the_optimum_of_the_paper_is_recomputed_not_copied() -> None:
-    best = d.optimum(sv.gallery.paper())
+    best = sv.reference_optimum(sv.gallery.paper())
     np.testing.assert_allclose(best.mu, [1.816798744, 0.0, 0.642734966, 2.731062377], atol=2e-9)
     assert best.flat == (4,)
     assert best.x[4] == pytest.approx(-3.0, abs=1e-2)
@@ -77,13 +76,13 @@ def test_the_optimum_of_the_paper_is_recomputed_not_copied() -> None:
 @pytest.mark.parametrize("name", p.FIELD)
 def test_an_optimum_of_the_field_satisfies_its_optimality_conditions(name: str) -> None:
     problem = p.FIELD[name]()
-    best = d.optimum(problem)
+    best = sv.reference_optimum(problem)
     at = problem.evaluate(best.x)
     assert at.objective == pytest.approx(best.objective, rel=1e-9)
     assert max(at.violation) <= 1e-6 * max(1.0, np.abs(best.x).max())
     rng = np.random.default_rng(1)
     # Convexity: no feasible mixture with another feasible point has a lower objective.
-    noiseless = d.simulate(problem, rounds=60).x[0]
+    noiseless = sv.simulate(problem, rounds=60, record=[]).x[0]
     for share in rng.uniform(0.05, 0.6, 4):
         other = problem.evaluate((1 - share) * best.x + share * noiseless)
         if max(other.violation) <= 1e-9:
@@ -92,8 +91,8 @@ def test_an_optimum_of_the_field_satisfies_its_optimality_conditions(name: str) 
 
 @pytest.mark.parametrize("name", CONVERGING)
 def test_without_noise_a_simulation_ends_at_the_optimum(name: str) -> None:
-    problem = d.gallery(name)
-    best, result = d.optimum(problem), d.simulate(problem, rounds=300)
+    problem = sv.gallery.get(name)
+    best, result = sv.reference_optimum(problem), sv.simulate(problem, rounds=300, record=[])
     kept = np.setdiff1d(np.arange(best.x.size), best.flat)
     np.testing.assert_allclose(
         result.x[0][kept], best.x[kept], atol=1e-5 * max(1.0, np.abs(best.x).max())
@@ -116,10 +115,9 @@ def test_private_answers_of_the_field_come_near_the_statistical_limit(name: str)
     """32 runs: their root mean square varies by 13%, so 1.75 is six standard deviations off."""
     radius, rounds = FIELD_PROMISES[name]
     problem = p.FIELD[name]()
-    hide = sv.Trajectory(radius=radius, rounds=rounds)
-    noise = d.plan(problem, epsilon=1.0, delta=1e-3, hide=hide)
-    result = d.simulate(problem, noise, rounds=rounds, runs=32, seed=7)
-    least = d.accuracy_limit(problem, noise, rounds)
+    noise = p.plan(problem, delta=1e-3, radius=radius, rounds=rounds)
+    result = sv.simulate(problem, noise, runs=32, seed=7, record=[])
+    least = sv.accuracy_limit(problem, noise, rounds)
     assert result.error_x is not None
     error = math.sqrt((result.error_x**2).mean())
     assert 0.3 < error / least.x < 1.75
@@ -131,52 +129,43 @@ def test_confirmed_answers_of_the_field_keep_their_constraints(name: str) -> Non
     """P(a confirmed answer violates) <= 0.05: of 64, 12 or more have probability below 1e-4."""
     radius, rounds = {"dispatch": 0.5, "rates": 0.02, "robots": 1.0}[name], 1_000
     problem = p.FIELD[name]()
-    hide = sv.Trajectory(radius=radius, rounds=rounds)
-    noise = d.plan(problem, epsilon=1.0, delta=1e-3, hide=hide, feasible=0.95)
-    result = d.simulate(problem, noise, rounds=rounds, runs=64, seed=3)
+    noise = p.plan(problem, delta=1e-3, radius=radius, rounds=rounds, feasible=0.95)
+    result = sv.simulate(problem, noise, runs=64, seed=3, record=[])
     assert result.confirmed is not None
     assert result.confirmed.mean() >= 0.8
     if name == "dispatch":
         band = noise.feasible.band[0]
         wrong = np.abs(result.x.sum(axis=1) - 170.0) > band
     else:
-        wrong = np.array([d.violation_at(problem, x) > 1e-9 for x in result.x])
+        wrong = np.array([max(problem.evaluate(x).violation) > 1e-9 for x in result.x])
     assert np.sum(wrong & result.confirmed) <= 11
 
 
 @pytest.mark.parametrize("name", ["rates", "regression", *map(slow, ["ev-fleet", "load-shedding"])])
 def test_a_crowd_that_is_too_small_cannot_hide_everything(name: str) -> None:
     few = p.shedding(30) if name == "load-shedding" else p.FIELD[name]()
-    hide = sv.Everything(rounds=60)
-    with pytest.raises(d.PrivacyError) as caught:
-        d.plan(few, epsilon=1.0, delta=1e-5, hide=hide, feasible=0.95)
-    assert "room" in str(caught.value)
+    with pytest.raises(sv.errors.PrivacyError, match="room"):
+        p.plan(few, delta=1e-5, hide=sv.Everything(rounds=60), feasible=0.95)
 
 
-@pytest.mark.parametrize("name", ["small fleet", "nonsmooth", "flows", "coded"])
-def test_private_sets_nonsmooth_formulas_matrices_and_code_are_simulated(name: str) -> None:
-    make = {
-        "small fleet": p.small_fleet,
-        "nonsmooth": p.nonsmooth,
-        "flows": p.flows,
-        "coded": p.coded,
-    }
-    problem = make[name]()
-    result = d.simulate(problem, rounds=200)
-    if name == "coded":
-        assert result.x[0].sum() == pytest.approx(6.0, abs=1e-3)
-        np.testing.assert_allclose(result.x[0], [1.92, 1.04, 3.04], atol=0.01)
-        assert result.saddle_x is None
-    else:
-        best = d.optimum(problem)
-        np.testing.assert_allclose(result.x[0], best.x, atol=2e-3)
+@pytest.mark.parametrize("make", [p.small_fleet, p.nonsmooth, p.flows])
+def test_private_sets_nonsmooth_formulas_and_matrices_are_simulated(make: Any) -> None:
+    problem = make()
+    x = sv.simulate(problem, rounds=200).x[0]
+    np.testing.assert_allclose(x, sv.reference_optimum(problem).x, atol=2e-3)
+
+
+def test_code_is_simulated() -> None:
+    result = sv.simulate(p.coded(), rounds=200)
+    assert result.x[0].sum() == pytest.approx(6.0, abs=1e-3)
+    np.testing.assert_allclose(result.x[0], [1.92, 1.04, 3.04], atol=0.01)
+    assert result.saddle_x is None
 
 
 def test_private_sets_are_kept_whatever_the_noise() -> None:
     problem = p.small_fleet()
-    hide = sv.Everything(rounds=40)
-    noise = d.plan(problem, epsilon=0.2, delta=1e-6, hide=hide)
-    result = d.simulate(problem, noise, rounds=40, runs=3, seed=5)
+    noise = p.plan(problem, epsilon=0.2, delta=1e-6, hide=sv.Everything(rounds=40))
+    result = sv.simulate(problem, noise, runs=3, seed=5)
     rng = np.random.default_rng(3)
     need = rng.uniform(3.0, 9.0, 40)
     window = np.where(rng.uniform(size=(40, 3)) < 0.8, 8.0, 2.0)
@@ -188,8 +177,8 @@ def test_private_sets_are_kept_whatever_the_noise() -> None:
 
 def test_the_papers_algorithm_approaches_the_optimum_without_noise() -> None:
     problem = p.bakeries()
-    best = d.optimum(problem)
+    best = sv.reference_optimum(problem)
     start = np.abs(np.full(3, 0.0) - best.x).max()
-    result = d.simulate(problem, rounds=20_000, algorithm=d.papers_algorithm(gamma_bar=0.05))
+    result = sv.simulate(problem, rounds=20_000, algorithm=sv.paper.Tikhonov(gamma_bar=0.05))
     assert np.abs(result.x[0] - best.x).max() < 0.2 * start
     assert result.algorithm.startswith("Tikhonov")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import doors as d
 import numpy as np
 import problems as p
 import pytest
@@ -20,10 +19,10 @@ A = np.array([[1.0, -2.0], [0.5, 3.0], [1.0, 1.0]])
 
 def value(make: Any, at: tuple[float, float] = (1.5, 2.5)) -> float:
     """The value of a formula of two states at a point, through a constraint."""
-    x = d.agents(2, lower=0.1, upper=5)
+    x = sv.agents(2, lower=0.1, upper=5)
     stated = [make(x) <= 50, x[0] + x[1] <= 9]
-    problem = d.state_problem(x, [x[0] ** 2, x[1] ** 2], stated)
-    *rows, _ = d.values_at(problem, at)  # a maximum that mixes agents is several rows
+    problem = sv.Problem(objectives=[x[0] ** 2, x[1] ** 2], constraints=stated)
+    *rows, _ = problem.evaluate(at).rows  # a maximum that mixes agents is several rows
     return float(max(rows)) + 50
 
 
@@ -88,86 +87,91 @@ ROWS: dict[str, Any] = {
 @pytest.mark.parametrize("name", ROWS)
 def test_rows_of_a_matrix_dense_or_sparse_are_constraints(name: str, kind: Any) -> None:
     make, expected = ROWS[name]
-    x = d.agents(2, lower=0.1, upper=5)
-    problem = d.state_problem(x, [x[0] ** 2, x[1] ** 2], [make(kind(A), x)])
-    np.testing.assert_allclose(d.values_at(problem, [1.5, 2.5]), expected, atol=1e-12)
+    x = sv.agents(2, lower=0.1, upper=5)
+    problem = sv.Problem(objectives=[x[0] ** 2, x[1] ** 2], constraints=[make(kind(A), x)])
+    np.testing.assert_allclose(problem.evaluate([1.5, 2.5]).rows, expected, atol=1e-12)
 
 
 def test_equal_rows_of_a_matrix_are_equalities() -> None:
-    x = d.agents(2, lower=0, upper=5)
-    problem = d.state_problem(x, [x[0] ** 2, x[1] ** 2], [d.equal(A[:2] @ x, [-1.0, 6.0])])
-    best = d.optimum(problem)
+    x = sv.agents(2, lower=0, upper=5)
+    problem = sv.Problem(
+        objectives=[x[0] ** 2, x[1] ** 2], constraints=[(A[:2] @ x == [-1.0, 6.0])]
+    )
+    best = sv.reference_optimum(problem)
     np.testing.assert_allclose(A[:2] @ best.x, [-1.0, 6.0], atol=1e-8)
-    assert d.violation_at(problem, [1.5, 2.5]) > 0
+    assert max(problem.evaluate([1.5, 2.5]).violation) > 0
 
 
 @pytest.mark.parametrize("kind", [np.asarray, sparse.csr_array])
 def test_a_matrix_times_a_fleet_is_its_weighted_sums(kind: Any) -> None:
-    ev = d.fleet(3, dim=2, lower=0, upper=1, name="ev")
+    ev = sv.agents(3, dim=2, lower=0, upper=1, name="ev")
     weights = np.array([[1.0, 0.0, 2.0], [0.0, -1.0, 1.0]])
-    problem = d.state_problem(
-        ev, sum(s**2 for s in d.state_of(ev)), [kind(weights) @ ev <= [1.0, 2.0, 3.0, 4.0]]
+    problem = sv.Problem(
+        objectives=sum(s**2 for s in ev.x),
+        constraints=[kind(weights) @ ev <= [1.0, 2.0, 3.0, 4.0]],
     )
     x = np.arange(6.0).reshape(3, 2) / 10
     expected = (weights @ x).ravel() - [1.0, 2.0, 3.0, 4.0]
-    np.testing.assert_allclose(d.values_at(problem, x.ravel()), expected, atol=1e-12)
+    np.testing.assert_allclose(problem.evaluate(x.ravel()).rows, expected, atol=1e-12)
 
 
 def test_totals_add_up_with_each_other_and_with_named_agents() -> None:
-    battery = d.agents(1, lower=-5, upper=5, names=["battery"])
-    ev = d.fleet(3, lower=0, upper=2, name="ev")
-    van = d.fleet(2, lower=0, upper=3, name="van")
-    problem = d.state_problem(
-        [battery, ev, van],
-        [battery[0] ** 2, (d.state_of(ev) - 1) ** 2, (d.state_of(van) - 2) ** 2],
-        {"feeder": d.total(ev) / 2 + 2 * d.total(van) - battery[0] <= 6},
+    battery = sv.agents(["battery"], lower=-5, upper=5)
+    ev = sv.agents(3, lower=0, upper=2, name="ev")
+    van = sv.agents(2, lower=0, upper=3, name="van")
+    problem = sv.Problem(
+        agents=[battery, ev, van],
+        objectives=[battery[0] ** 2, (ev.x - 1) ** 2, (van.x - 2) ** 2],
+        constraints={"feeder": sv.total(ev) / 2 + 2 * sv.total(van) - battery[0] <= 6},
     )
     x = [1.0, 0.5, 1.0, 1.5, 2.0, 0.5]
-    assert d.values_at(problem, x)[0] == pytest.approx(1.5 + 5.0 - 1.0 - 6.0)
-    assert d.optimum(problem).objective >= 0
+    assert problem.evaluate(x).rows[0] == pytest.approx(1.5 + 5.0 - 1.0 - 6.0)
+    assert sv.reference_optimum(problem).objective >= 0
 
 
 def test_arrays_of_states_compare_entry_by_entry() -> None:
-    ev = d.fleet(2, dim=2, lower=0, upper=9, name="ev", parameters={"cap": [[1, 2], [3, 4]]})
-    r = d.state_of(ev)
-    problem = d.state_problem(
-        ev, sum((s - 5) ** 2 for s in r), [d.total(ev) <= [99.0, 99.0]],
-        local=[r <= d.parameter(ev, "cap")],
-    )  # fmt: skip
-    np.testing.assert_allclose(d.optimum(problem).x, [1, 2, 3, 4], atol=1e-6)
+    ev = sv.agents(2, dim=2, lower=0, upper=9, name="ev", parameters={"cap": [[1, 2], [3, 4]]})
+    r = ev.x
+    problem = sv.Problem(
+        objectives=sv.sum_squares(r - 5), constraints=[sv.total(ev) <= 99], local=[r <= ev["cap"]]
+    )
+    np.testing.assert_allclose(sv.reference_optimum(problem).x, [1, 2, 3, 4], atol=1e-6)
 
 
 def test_vector_states_have_components_and_columns() -> None:
-    x = d.agents(2, dim=2, lower=-1, upper=1, names=["left", "right"])
-    problem = d.state_problem(
-        x, [x[0] @ x[0], (x[1] ** 2).sum()], [sum(x[:, 0]) <= 1, x[0][1] + x[1][1] <= 0.5]
+    x = sv.agents(["left", "right"], dim=2, lower=-1, upper=1)
+    problem = sv.Problem(
+        objectives=[x[0] @ x[0], (x[1] ** 2).sum()],
+        constraints=[sum(x[:, 0]) <= 1, x[0][1] + x[1][1] <= 0.5],
     )
-    g = d.values_at(problem, [0.5, 0.25, 0.25, 0.5])
+    g = problem.evaluate([0.5, 0.25, 0.25, 0.5]).rows
     np.testing.assert_allclose(g, [-0.25, 0.25])
 
 
 def test_constraints_take_names_and_count_without_them() -> None:
-    x = d.agents(2, lower=0, upper=1)
+    x = sv.agents(2, lower=0, upper=1)
     rows = [x[0] + x[1] <= 1, x[0] - x[1] <= 0.5]
     wishes = [x[0] ** 2, x[1] ** 2]
-    plain = d.state_problem(x, wishes, rows)
-    named = d.state_problem(x, wishes, {"sum": rows[0], "gap": rows[1]})
-    assert d.sums_of(plain) == ["g1", "g2"]
-    assert d.sums_of(named) == ["sum", "gap"]
+    plain = sv.Problem(objectives=wishes, constraints=rows)
+    named = sv.Problem(objectives=wishes, constraints={"sum": rows[0], "gap": rows[1]})
+    assert plain.cloud.sums.labels() == ["g1", "g2"]
+    assert named.cloud.sums.labels() == ["sum", "gap"]
     assert "gap" in str(named.evaluate([1.0, 0.0]))
 
 
 def test_the_same_statement_has_the_same_fingerprint() -> None:
     assert p.readme().fingerprint == p.readme().fingerprint
     assert p.readme().fingerprint != p.bakeries().fingerprint
-    assert d.public_view(p.bakeries()).fingerprint == d.public_view(p.bakeries()).fingerprint
+    assert p.bakeries().cloud.fingerprint == p.bakeries().cloud.fingerprint
 
 
 def test_a_long_sum_is_stated_in_little_time() -> None:
-    x = d.agents(300, lower=0, upper=1)
-    problem = d.state_problem(x, [s**2 for s in x], [sum(x) <= 100, np.ones(300) @ x >= 50])
-    assert d.sums_of(problem)
-    assert d.values_at(problem, np.full(300, 0.25))[0] == pytest.approx(-25)
+    x = sv.agents(300, lower=0, upper=1)
+    problem = sv.Problem(
+        objectives=[s**2 for s in x], constraints=[sum(x) <= 100, np.ones(300) @ x >= 50]
+    )
+    assert problem.cloud.sums.labels()
+    assert problem.evaluate(np.full(300, 0.25)).rows[0] == pytest.approx(-25)
 
 
 def test_evaluate_reports_objective_values_and_violations() -> None:
@@ -189,9 +193,9 @@ def test_what_people_see_in_a_notebook_is_short_and_has_no_private_number(make: 
         assert len(text) < 20_000
     assert repr(problem).startswith("Problem(")
     if make is not p.coded:
-        certificate = d.certify(problem)
+        certificate = p.certify(problem)
         assert "holds=True" in repr(certificate)
-        noise = d.plan(
+        noise = sv.plan(
             certificate, epsilon=1.0, delta=0.01, hide=sv.Trajectory(radius=0.1, rounds=20)
         )
         assert "sigma" in repr(noise)

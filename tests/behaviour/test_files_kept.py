@@ -10,10 +10,10 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-import doors as d
 import numpy as np
 import problems as p
 import pytest
+from commands import run_cli
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -26,7 +26,7 @@ SAVED: dict[str, Callable[[], sv.Problem]] = {
     "valves": p.valves, "mixed": p.mixed, "nonsmooth": p.nonsmooth, "flows": p.flows,
     "small fleet": p.small_fleet, "fleets and agents": p.fleets_and_agents, **p.FIELD,
     **{f"{n} weights of {m}": partial(p.matrices, n, m) for n in (0.02, 0.9) for m in (1, 3)},
-    **{n: partial(d.gallery, n) for n in sv.gallery.names() if n != "chargers"},
+    **{n: partial(sv.gallery.get, n) for n in sv.gallery.names() if n != "chargers"},
     "chargers": lambda: sv.gallery.chargers(5, seed=1, hours=4),
 }  # fmt: skip
 
@@ -34,14 +34,14 @@ SAVED: dict[str, Callable[[], sv.Problem]] = {
 @pytest.mark.parametrize("name", SAVED)
 def test_a_problem_reads_back_as_it_was_stated(name: str, tmp_path: Path) -> None:
     problem = SAVED[name]()
-    d.save_problem(problem, tmp_path / "one")
-    again = d.load_problem(tmp_path / "one")
+    problem.save(tmp_path / "one")
+    again = sv.Problem.load(tmp_path / "one")
     assert again.fingerprint == problem.fingerprint
-    assert d.public_view(again).row_labels() == d.public_view(problem).row_labels()
+    assert again.cloud.row_labels() == problem.cloud.row_labels()
     assert (again.privacy, again.schedule) == (problem.privacy, problem.schedule)
     for file in (tmp_path / "one" / "agents").iterdir():
         assert stat.S_IMODE(file.stat().st_mode) == 0o600
-    d.save_problem(again, tmp_path / "two")
+    again.save(tmp_path / "two")
     files = sorted(path.relative_to(tmp_path / "one") for path in (tmp_path / "one").rglob("*.*"))
     assert files
     for file in files:
@@ -53,27 +53,29 @@ def test_a_folder_written_by_hand_is_kept_with_its_comments(
     files: dict[str, str], tmp_path: Path
 ) -> None:
     folder = p.write_folder(tmp_path / "one", files)
-    d.save_problem(d.load_problem(folder), tmp_path / "two")
+    sv.Problem.load(folder).save(tmp_path / "two")
     for name, text in files.items():
         assert (tmp_path / "two" / name).read_text() == text
 
 
 def test_a_folder_of_the_tutorial_is_the_problem_of_the_tutorial(tmp_path: Path) -> None:
-    problem = d.load_problem(p.write_folder(tmp_path, p.BAKERIES))
-    np.testing.assert_allclose(d.optimum(problem).x, d.optimum(p.bakeries()).x, atol=1e-9)
-    assert d.sums_of(problem) == ["connection"]
+    problem = sv.Problem.load(p.write_folder(tmp_path, p.BAKERIES))
+    np.testing.assert_allclose(
+        sv.reference_optimum(problem).x, sv.reference_optimum(p.bakeries()).x, atol=1e-9
+    )
+    assert problem.cloud.sums.labels() == ["connection"]
 
 
 def test_a_matrix_in_a_table_is_its_rows(tmp_path: Path) -> None:
-    wide = d.load_problem(p.write_folder(tmp_path / "wide", p.MATRIX))
-    np.testing.assert_allclose(d.values_at(wide, [1.0, 2.0, 3.0]), [-2.0, -7.0])
+    wide = sv.Problem.load(p.write_folder(tmp_path / "wide", p.MATRIX))
+    np.testing.assert_allclose(wide.evaluate([1.0, 2.0, 3.0]).rows, [-2.0, -7.0])
     long = "row,agent,component,weight\n1,1,1,1\n1,2,1,1\n2,1,1,0.5\n2,2,1,2\n2,2,2,-1\n"
-    other = d.load_problem(p.write_folder(tmp_path / "long", p.MATRIX | {"lines.csv": long}))
+    other = sv.Problem.load(p.write_folder(tmp_path / "long", p.MATRIX | {"lines.csv": long}))
     assert other.fingerprint == wide.fingerprint
 
 
 def test_a_fleet_in_tables_is_what_its_numbers_say(tmp_path: Path) -> None:
-    problem = d.load_problem(p.write_folder(tmp_path, p.FLEET))
+    problem = sv.Problem.load(p.write_folder(tmp_path, p.FLEET))
     x = np.array([[1.0, 2.0], [2.0, 1.0], [3.0, 3.0], [1.5, 0.5]])
     loss, need, hurry = [1, 0.5, 2, 1], [6, 5, 8, 4], [1, 2, 1, 0.5]
     at = problem.evaluate(x.ravel())
@@ -85,7 +87,7 @@ def test_a_fleet_in_tables_is_what_its_numbers_say(tmp_path: Path) -> None:
         first[0] + first[1] - 9, first[2] + 0.5 * first[3] - 9,
     ]  # fmt: skip
     np.testing.assert_allclose(at.rows, expected)
-    assert d.certify(problem).holds
+    assert p.certify(problem).holds
 
 
 def test_tables_may_be_parquet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -97,23 +99,25 @@ def test_tables_may_be_parquet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     folder = p.write_folder(tmp_path / "parquet", files)
     columns = {"loss": [1, 0.5, 2, 1], "upper[1]": [4, 4, 6, 4], "upper[2]": [5, 5, 5, 3]}
     parquet.write_table(pa.table(columns), folder / "ev.parquet")
-    same = d.load_problem(p.write_folder(tmp_path / "csv", p.FLEET))
-    again = d.load_problem(folder)
+    same = sv.Problem.load(p.write_folder(tmp_path / "csv", p.FLEET))
+    again = sv.Problem.load(folder)
     assert again.fingerprint == same.fingerprint
-    d.save_problem(again, tmp_path / "as CSV")
-    assert d.load_problem(tmp_path / "as CSV").fingerprint == same.fingerprint
+    again.save(tmp_path / "as CSV")
+    assert sv.Problem.load(tmp_path / "as CSV").fingerprint == same.fingerprint
     (folder / "ev.parquet").write_text("words")
-    with pytest.raises(d.ProblemError, match=r"ev\.parquet must be a Parquet file"):
-        d.load_problem(folder)
+    with pytest.raises(sv.errors.ProblemError, match=r"ev\.parquet must be a Parquet file"):
+        sv.Problem.load(folder)
     monkeypatch.setitem(sys.modules, "pyarrow", None)
-    with pytest.raises(d.ProblemError, match=r"install sottovoce\[parquet\], or write .* as CSV"):
-        d.load_problem(folder)
+    with pytest.raises(
+        sv.errors.ProblemError, match=r"install sottovoce\[parquet\], or write .* as CSV"
+    ):
+        sv.Problem.load(folder)
 
 
 def test_a_table_from_a_spreadsheet_is_read(tmp_path: Path) -> None:
     marked = {"ev.csv": "\ufeff" + p.FLEET["ev.csv"].replace("\n", "\r\n")}
     problems = [
-        d.load_problem(p.write_folder(tmp_path / str(k), p.FLEET | more))
+        sv.Problem.load(p.write_folder(tmp_path / str(k), p.FLEET | more))
         for k, more in enumerate(({}, marked))
     ]
     assert problems[0].fingerprint == problems[1].fingerprint
@@ -121,14 +125,14 @@ def test_a_table_from_a_spreadsheet_is_read(tmp_path: Path) -> None:
 
 def test_a_gateway_gets_its_own_agents_and_a_cloud_none(tmp_path: Path) -> None:
     problem = p.small_fleet(6)
-    d.save_problem(problem, tmp_path / "cloud", agents=[])
-    d.save_problem(problem, tmp_path / "gateway", agents=range(1, 3))
+    problem.save(tmp_path / "cloud", agents=[])
+    problem.save(tmp_path / "gateway", agents=range(1, 3))
     for path in (tmp_path / "cloud").rglob("*.*"):
         assert path.parent.name == "cloud"
         assert "need" not in path.read_text()
     lines = (tmp_path / "gateway" / "agents" / "fleet-ev.csv").read_text().splitlines()
     assert [line.split(",")[0] for line in lines] == ["agent", "1", "2"]
-    d.save_problem(p.bakeries(), tmp_path / "named", agents=[2])
+    p.bakeries().save(tmp_path / "named", agents=[2])
     assert [f.name for f in (tmp_path / "named" / "agents").iterdir()] == ["2.toml"]
     one, other = (
         sv.network.AgentGroup.of_folder(tmp_path / "gateway", [1, 2]),
@@ -149,23 +153,23 @@ def test_a_cloud_reads_the_public_files_and_a_gateway_the_lines_of_its_agents(
               "agents/two.csv": "agent,need,hurry\n4,4,0.5\n3,8,1\n"}  # fmt: skip
     text = p.FLEET["agents/fleet-ev.toml"].replace('"fleet-ev.csv"', '["one.csv", "two.csv"]')
     folder = p.write_folder(tmp_path, p.FLEET | tables | {"agents/fleet-ev.toml": text})
-    whole = d.load_problem(folder)
-    same = d.load_problem(p.write_folder(tmp_path / "one table", p.FLEET))
+    whole = sv.Problem.load(folder)
+    same = sv.Problem.load(p.write_folder(tmp_path / "one table", p.FLEET))
     assert whole.fingerprint == same.fingerprint
     (folder / "agents" / "two.csv").unlink()
-    part = d.load_problem(folder, agents=[1, 2])
-    assert d.public_view(part).fingerprint == d.public_view(whole).fingerprint
+    part = sv.Problem.load(folder, agents=[1, 2])
+    assert part.cloud.fingerprint == whole.cloud.fingerprint
     for agent in (1, 2):
         one, other = part.agent(agent - 1), whole.agent(agent - 1)
         assert one.objective is other.objective
         assert one.local.inequalities == other.local.inequalities
         np.testing.assert_array_equal(one.start, other.start)
-    with pytest.raises(d.ProblemError, match=r"fleet-ev.toml, line 4.* for agent 3, got 0"):
-        d.load_problem(folder, agents=[2, 3])
+    with pytest.raises(sv.errors.ProblemError, match=r"fleet-ev.toml, line 4.* for agent 3, got 0"):
+        sv.Problem.load(folder, agents=[2, 3])
     for file in (folder / "agents").iterdir():
         file.unlink()
-    cloud = d.public_view(d.load_problem(folder, agents=[]))
-    assert cloud.fingerprint == d.public_view(whole).fingerprint
+    cloud = sv.Problem.load(folder, agents=[]).cloud
+    assert cloud.fingerprint == whole.cloud.fingerprint
     assert [s.name for s in cloud.groups[0].parameters] == ["loss"]
 
 
@@ -181,32 +185,32 @@ LETTERS = st.one_of(
 def test_a_saved_problem_reads_back_whatever_its_constraints_are_called(
     name: str, epsilon: float | str, radius: list[float]
 ) -> None:
-    x = d.agents(2, lower=0, upper=1)
+    x = sv.agents(2, lower=0, upper=1)
     privacy = {"epsilon": epsilon, "radius": tuple(map(np.float64, radius))}
-    problem = d.state_problem(x, list(x), {name: x[0] + x[1] <= 1}, privacy=privacy)
+    problem = sv.Problem(objectives=list(x), constraints={name: x[0] + x[1] <= 1}, privacy=privacy)
     with TemporaryDirectory() as folder:
-        d.save_problem(problem, folder)
-        again = d.load_problem(folder)
-        assert d.sums_of(again) == [name]
+        problem.save(folder)
+        again = sv.Problem.load(folder)
+        assert again.cloud.sums.labels() == [name]
         assert again.fingerprint == problem.fingerprint
         assert again.privacy == {"epsilon": epsilon, "radius": radius}
-        d.save_problem(again, folder)
+        again.save(folder)
 
 
 def test_starts_and_fallbacks_are_kept(tmp_path: Path) -> None:
-    x = d.agents(2, lower=0, upper=5)
-    problem = d.state_problem(
-        x, [x[0] ** 2, x[1] ** 2], [x[0] + x[1] <= 3],
-        start=[1.0, 2.0], fallback=[0.5, 0.25], local=[x[0] <= 4],
-    )  # fmt: skip
-    d.save_problem(problem, tmp_path / "p")
+    x = sv.agents(2, lower=0, upper=5)
+    own: dict[str, Any] = {"start": [1.0, 2.0], "fallback": [0.5, 0.25], "local": [x[0] <= 4]}
+    problem = sv.Problem(objectives=list(x**2), constraints=[x[0] + x[1] <= 3], **own)
+    problem.save(tmp_path / "p")
     text = (tmp_path / "p" / "agents" / "1.toml").read_text()
     for word in ("start", "1", "fallback", "0.5", "local", "4"):
         assert word in text
-    again = d.load_problem(tmp_path / "p")
-    traced = [d.simulate(q, rounds=1, record=[0, 1]).trace.objective for q in (problem, again)]
-    np.testing.assert_array_equal(*traced)
-    assert traced[0][0, 0] == pytest.approx(5.0)
+    again = sv.Problem.load(tmp_path / "p")
+    first, second = (
+        sv.simulate(q, rounds=1, record=[0, 1]).trace.objective for q in (problem, again)
+    )
+    np.testing.assert_array_equal(first, second)
+    assert first[0, 0] == pytest.approx(5.0)
 
 
 # Results
@@ -215,17 +219,13 @@ def test_starts_and_fallbacks_are_kept(tmp_path: Path) -> None:
 @pytest.fixture(scope="module")
 def result() -> Any:
     problem = p.bakeries()
-    noise = d.plan(
-        problem, epsilon=1.0, delta=0.01, hide=sv.Trajectory(radius=2.0, rounds=60), feasible=0.5
-    )
-    return d.simulate(
-        problem, noise, rounds=60, runs=5, seed=11, record=[0, 1, 30, 60], transcript=True
-    )
+    noise, rounds = p.plan(problem, feasible=0.5), [0, 1, 30, 60]
+    return sv.simulate(problem, noise, runs=5, seed=11, record=rounds, transcript=True)
 
 
 def test_a_result_reads_back_the_same(result: Any, tmp_path: Path) -> None:
     result.save(tmp_path / "result.npz")
-    again = d.load_result(tmp_path / "result.npz")
+    again: Any = sv.Result.load(tmp_path / "result.npz")
     for name in ("x", "price", "last_x", "last_price", "confirmed", "saddle_x"):
         np.testing.assert_array_equal(getattr(again, name), getattr(result, name))
     assert (again.rounds, again.runs, again.seed) == (60, 5, 11)
@@ -256,13 +256,13 @@ def test_a_result_is_a_table(result: Any) -> None:
 @pytest.mark.parametrize("suffix", ["png", "svg"])
 def test_a_result_is_a_figure(result: Any, suffix: str, tmp_path: Path) -> None:
     result.save(tmp_path / "result.npz")
-    done = d.run_cli("plot", tmp_path / "result.npz", "--out", tmp_path / f"figure.{suffix}")
+    done = run_cli("plot", tmp_path / "result.npz", "--out", tmp_path / f"figure.{suffix}")
     assert done.code == 0, done.err
     assert (tmp_path / f"figure.{suffix}").stat().st_size > 5_000
 
 
 def test_files_with_private_answers_are_for_their_owner(tmp_path: Path) -> None:
-    assert d.run_cli("identity", "init", "--dir", tmp_path / "keys", "--agents", "1").code == 0
+    assert run_cli("identity", "init", "--dir", tmp_path / "keys", "--agents", "1").code == 0
     keys = [*(tmp_path / "keys").rglob("*.key"), tmp_path / "keys" / "agents" / "1" / "key.pem"]
     for key in keys:
         assert stat.S_IMODE(key.stat().st_mode) & 0o077 == 0

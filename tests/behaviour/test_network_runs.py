@@ -12,10 +12,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import doors as d
 import numpy as np
 import problems as p
 import pytest
+from commands import run_cli
 from processes import Network, answer, copy_store, ended, flood, free_port, get
 
 import sottovoce as sv
@@ -30,7 +30,7 @@ def done(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Network]:
     folder = tmp_path_factory.mktemp("network")
     with Network(folder) as net:
         net.make_keys()
-        assert d.run_cli("identity", "issue", "--dir", net.keys, "--agents", "9").code == 0
+        assert run_cli("identity", "issue", "--dir", net.keys, "--agents", "9").code == 0
         book = sv.Ledger(folder / "budget.db")
         book.grant(["north", "south", "west"], 3.0, 0.01, hide="trajectory", radius=2.0)
         options = ("--keep-states", "--ledger", folder / "budget.db")
@@ -84,7 +84,7 @@ def test_status_tells_the_promise_and_that_the_run_is_done(done: Network) -> Non
     facts = done.status()
     assert (facts["status"], facts["rounds"]) == ("done", ROUNDS)
     assert facts["config"]["promise"]["epsilon"] <= 1.0 + 1e-9
-    text = d.run_cli("status", done.store).out
+    text = run_cli("status", done.store).out
     for word in ("done", "300 of 300", "secure", "trajectory", "(1, 0.01)-DP", "trusted"):
         assert word in text
 
@@ -97,14 +97,14 @@ def test_no_state_of_an_agent_is_in_any_log(done: Network) -> None:
 
 
 def test_the_ledger_was_charged_once_for_every_agent(done: Network) -> None:
-    accounts = d.run_cli("ledger", "show", done.folder / "budget.db", "--json").json
+    accounts = run_cli("ledger", "show", done.folder / "budget.db", "--json").json
     assert {account["agent"] for account in accounts} == {"north", "south", "west"}
     for account in accounts:
         assert account["spent"] == pytest.approx(0.532517, rel=1e-5)
 
 
 def test_the_noise_of_a_finished_store_is_audited(done: Network) -> None:
-    output = d.run_cli("audit", done.problem, "--store", done.store, "--json")
+    output = run_cli("audit", done.problem, "--store", done.store, "--json")
     assert output.code == 0, output.out + output.err
     assert output.json["passed"] is True
 
@@ -210,7 +210,7 @@ def test_agents_prove_a_rollback_and_the_run_halts_for_good(tmp_path: Path) -> N
         cloud, gateway = net.cloud(rounds=600), net.gateway()
         assert ended(cloud) == [2]
         assert gateway.poll() is None or ended(gateway) == [2]
-        facts = d.run_cli("status", net.store, "--json")
+        facts = run_cli("status", net.store, "--json")
         assert facts.code == 1
         assert facts.json["status"] == "halted"
         assert ended(net.cloud(rounds=600)) == [2]
@@ -243,7 +243,7 @@ def test_a_budget_that_does_not_cover_a_run_refuses_it_before_it_begins(tmp_path
 def test_a_flood_does_not_stop_a_run(kind: str, tmp_path: Path) -> None:
     with Network(tmp_path) as net:
         net.make_keys("--gateway", "1-3")
-        assert d.run_cli("identity", "issue", "--dir", net.keys, "--agents", "9").code == 0
+        assert run_cli("identity", "issue", "--dir", net.keys, "--agents", "9").code == 0
         with flooded(kind, net):
             cloud = net.cloud(rounds=400)
             gateway = net.gateway()
@@ -263,7 +263,7 @@ def test_pages_are_for_the_operator_and_health_for_every_certificate(tmp_path: P
         assert get(net.port, net.keys / "agents" / "1", "/healthz")[0] == 200
         assert get(net.port, net.keys / "agents" / "1", "/status")[0] == 403
         certificate = net.keys / "agents" / "2" / "cert.pem"
-        assert d.run_cli("identity", "revoke", certificate, "--dir", net.keys).code == 0
+        assert run_cli("identity", "revoke", certificate, "--dir", net.keys).code == 0
         agent = net.agent(2)
         assert ended(agent) == [2]
         net.port = free_port()
@@ -273,43 +273,46 @@ def test_pages_are_for_the_operator_and_health_for_every_certificate(tmp_path: P
 @pytest.mark.slow
 def test_a_split_cloud_runs_with_a_helper(tmp_path: Path) -> None:
     with Network(tmp_path) as net:
-        done = d.run_cli("identity", "init", "--dir", net.keys, "--agents", "3", "--helper")
-        assert done.code == 0, done.err
+        net.make_keys("--helper")
         other = free_port()
-        helper_keys = next(net.keys.rglob("mask.key")).parent
-        for folder in net.keys.iterdir():
-            if folder.name == "helper":
-                helper_keys = folder
-        cloud_keys = net.keys / "cloud" if (net.keys / "cloud").is_dir() else net.keys
         helper = net.start(
-            "helper", "helper", net.problem, "--keys", helper_keys, "--store",
+            "helper", "helper", net.problem, "--keys", net.keys / "helper", "--store",
             tmp_path / "helper.db", "--listen", f"127.0.0.1:{other}", "--rounds", "30",
         )  # fmt: skip
-        net.keys, keys = cloud_keys, net.keys
-        cloud = net.cloud("--helper", f"wss://127.0.0.1:{other}", rounds=30)
-        net.keys = keys
+        half = ("--keys", net.keys / "cloud", "--helper", f"wss://127.0.0.1:{other}")
+        cloud = net.cloud(*half, rounds=30)
         agents = [net.agent(number) for number in (1, 2, 3)]
         assert ended(cloud, *agents) == [0] * 4, net.said("cloud") + net.said("helper")
-        assert "collude" in d.run_cli("status", net.store).out
+        assert "collude" in run_cli("status", net.store).out
         assert helper.poll() in (None, 0)
 
 
 # The same seed gives the same bits in a simulation and on the network
 
 
+@pytest.fixture(scope="module")
+def keys(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An authority with agents 1 to 6, and gateways of some of them."""
+    folder = tmp_path_factory.mktemp("keys") / "keys"
+    assert run_cli("identity", "init", "--dir", folder, "--agents", "6").code == 0
+    for gateway in ("1-2", "1-3", "2-3", "3-6"):
+        assert run_cli("identity", "issue", "--dir", folder, "--agents", gateway).code == 0
+    return folder
+
+
 async def on_the_network(
-    problem: Any, noise: Any, houses: list[Any], keys: Path, folder: Path, **cloud: Any
+    noise: Any, groups: dict[str, Any], keys: Path, folder: Path, *, allow: bool = True, **more: Any
 ) -> list[Any]:
     """Run a cloud with simulated noise and agents in this process, over real sockets."""
-    server = sv.Cloud(noise, keys=keys, store=folder / "run.db", seed=17, **cloud)
+    server = sv.Cloud(noise, keys=keys, store=folder / "run.db", seed=17, rounds=40, **more)
     await server.start()
     try:
         agents = [
             sv.Agent(
-                house, cloud=f"wss://127.0.0.1:{server.port}", keys=keys / "agents" / name,
-                saved=folder / f"{name}.state", allow_simulated=True, longest_pause=0.2,
+                group, cloud=f"wss://127.0.0.1:{server.port}", keys=keys / "agents" / name,
+                saved=folder / f"{name}.state", allow_simulated=allow, longest_pause=0.2,
             )
-            for name, house in houses
+            for name, group in groups.items()
         ]  # fmt: skip
         async with asyncio.timeout(90):
             results = await asyncio.gather(*(agent.run() for agent in agents))
@@ -319,72 +322,42 @@ async def on_the_network(
     return list(results)
 
 
-SAME = {
-    "named": (p.bakeries, [[0], [1, 2]]),
-    "mixed": (p.mixed, [[0, 1, 2]]),
-    "nonsmooth": (p.nonsmooth, [[0], [1]]),
-    "fleet": (lambda: p.small_fleet(6), [[0, 1], [2, 3, 4, 5]]),
-    "code": (p.coded, [[0], [1, 2]]),
+def held(problem: sv.Problem, *names: str) -> dict[str, Any]:
+    """Agents and gateways of a problem by the names of their keys, which count from 1."""
+    ranges = {name: [int(end) for end in name.split("-")] for name in names}
+    return {
+        name: sv.network.AgentGroup.of_problem(problem, list(range(ends[0] - 1, ends[-1])))
+        for name, ends in ranges.items()
+    }
+
+
+SAME: dict[str, tuple[Any, tuple[str, ...], Any]] = {
+    "named": (p.bakeries, ("1", "2-3"), None),
+    "mixed": (p.mixed, ("1-3",), None),
+    "nonsmooth": (p.nonsmooth, ("1", "2"), None),
+    "fleet": (lambda: p.small_fleet(6), ("1-2", "3-6"), None),
+    "code": (p.coded, ("1", "2-3"), None),
+    "a user's own step": (p.bakeries, ("1-3",), sv.DualAveraging(theta=0.2, memory=3.0)),
 }
 
 
 @pytest.mark.parametrize("name", SAME)
-def test_a_simulation_has_the_bits_of_the_network(name: str, tmp_path: Path) -> None:
-    make, parts = SAME[name]
-    problem, rounds = make(), 40
-    hide = sv.Trajectory(radius=0.1, rounds=rounds)
-    noise = d.plan(d.certify(d.public_view(problem)), epsilon=1.0, delta=0.01, hide=hide)
-    simulated = d.simulate(problem, noise, rounds=rounds, seed=17)
-    names = [
-        str(part[0] + 1) if len(part) == 1 else f"{part[0] + 1}-{part[-1] + 1}" for part in parts
-    ]
-    words = [word for one in names if "-" in one for word in ("--gateway", one)]
-    count = max(max(part) for part in parts) + 1
-    keys = tmp_path / "keys"
-    assert d.run_cli("identity", "init", "--dir", keys, "--agents", count, *words).code == 0
-    houses = [(one, d.held_agents(problem, part)) for one, part in zip(names, parts, strict=True)]
-    results = asyncio.run(on_the_network(problem, noise, houses, keys, tmp_path, rounds=rounds))
+def test_a_simulation_has_the_bits_of_the_network(name: str, keys: Path, tmp_path: Path) -> None:
+    make, parts, step = SAME[name]
+    problem, own = make(), {} if step is None else {"algorithm": step}
+    noise = p.plan(problem.cloud, radius=0.1, rounds=40)
+    simulated = sv.simulate(problem, noise, seed=17, **own)
+    results = asyncio.run(on_the_network(noise, held(problem, *parts), keys, tmp_path, **own))
     np.testing.assert_array_equal(np.concatenate([r.x for r in results]), simulated.x[0])
     np.testing.assert_array_equal(np.concatenate([r.last_x for r in results]), simulated.last_x[0])
     np.testing.assert_array_equal(results[0].price, simulated.price[0])
 
 
-def test_a_users_own_cloud_step_runs_in_simulation_and_on_the_network(tmp_path: Path) -> None:
-    problem, rounds = p.bakeries(), 40
-    step = sv.DualAveraging(theta=0.2, memory=3.0)
-    noise = d.plan(problem, epsilon=1.0, delta=0.01, hide=sv.Trajectory(radius=0.1, rounds=rounds))
-    simulated = d.simulate(problem, noise, rounds=rounds, seed=17, algorithm=step)
-    keys = tmp_path / "keys"
-    init = ("identity", "init", "--dir", keys, "--agents", "3", "--gateway", "1-3")
-    assert d.run_cli(*init).code == 0
-    houses = [("1-3", d.held_agents(problem, [0, 1, 2]))]
-    (result,) = asyncio.run(
-        on_the_network(problem, noise, houses, keys, tmp_path, rounds=rounds, algorithm=step)
-    )
-    np.testing.assert_array_equal(result.x, simulated.x[0])
-
-
-def test_an_agent_refuses_simulated_noise_unless_it_allows_it(tmp_path: Path) -> None:
+def test_an_agent_refuses_simulated_noise_unless_it_allows_it(keys: Path, tmp_path: Path) -> None:
     problem = p.bakeries()
-    noise = d.plan(problem, epsilon=1.0, delta=0.01, hide=sv.Trajectory(radius=0.1, rounds=20))
-    keys = tmp_path / "keys"
-    assert d.run_cli("identity", "init", "--dir", keys, "--agents", "3").code == 0
-
-    async def main() -> None:
-        server = sv.Cloud(noise, keys=keys, store=tmp_path / "run.db", seed=1, rounds=20)
-        await server.start()
-        try:
-            agent = sv.Agent(
-                d.held_agents(problem, [0]), cloud=f"wss://127.0.0.1:{server.port}",
-                keys=keys / "agents" / "1", saved=tmp_path / "1.state",
-            )  # fmt: skip
-            async with asyncio.timeout(60):
-                with pytest.raises(d.NetworkError, match="simulated"):
-                    await agent.run()
-        finally:
-            await server.stop()
-
-    asyncio.run(main())
+    noise = p.plan(problem, radius=0.1, rounds=40)
+    with pytest.raises(sv.errors.NetworkError, match="simulated"):
+        asyncio.run(on_the_network(noise, held(problem, "1"), keys, tmp_path, allow=False))
 
 
 @pytest.mark.slow
@@ -392,18 +365,9 @@ def test_an_absent_agent_is_held_where_that_is_sound(tmp_path: Path) -> None:
     """Under an offset the last contribution of a lost agent counts again, and the run goes on."""
     with Network(tmp_path) as net:
         net.make_keys("--gateway", "2-3")
-        options = (
-            "--hide",
-            "offset",
-            "--radius",
-            "0.5",
-            "--straggler",
-            "hold",
-            "--deadline",
-            "0.3s",
-        )
-        cloud, one = net.cloud(*options, rounds=60), net.agent(1)
-        rest = net.gateway("2-3")
+        hide = ("--hide", "offset", "--radius", "0.5")
+        hold = ("--straggler", "hold", "--deadline", "0.3s")
+        cloud, one, rest = net.cloud(*hide, *hold), net.agent(1), net.gateway("2-3")
         net.wait_for_round(3)
         os.kill(one.pid, signal.SIGKILL)
         one.wait(timeout=30)

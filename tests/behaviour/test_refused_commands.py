@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import doors as d
 import problems as p
 import pytest
+from commands import run_cli
 from refusals import missing
 
 pytestmark = pytest.mark.core
@@ -90,8 +90,8 @@ def places(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     hard = p.BAKERIES_TOML.replace('name = "connection"', 'name = "connection"\nhard = true')
     p.write_folder(root / "hard", p.BAKERIES | {"problem.toml": hard})
     p.write_folder(root / "fleet", p.FLEET)
-    d.save_problem(p.two_valleys(), root / "valleys")
-    assert d.run_cli("identity", "init", "--dir", root / "keys", "--agents", "3").code == 0
+    p.valves(convex=False).save(root / "valleys")
+    assert run_cli("identity", "init", "--dir", root / "keys", "--agents", "3").code == 0
     names = ("bakeries", "plain", "hard", "fleet", "valleys", "keys")
     return {name: str(root / name) for name in names}
 
@@ -102,7 +102,7 @@ def test_a_command_refuses_in_one_line_with_its_exit_code(
 ) -> None:
     words, code, said = ROWS[name]
     here = places | {"tmp": str(tmp_path)}
-    done = d.run_cli(*[word.format(**here) if "{" in word else word for word in words])
+    done = run_cli(*[word.format(**here) if "{" in word else word for word in words])
     assert done.code == code, done.out + done.err
     assert "Traceback" not in done.err
     output = " ".join(done.err.replace("│", " ").split())

@@ -8,21 +8,21 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import doors as d
 import numpy as np
 import problems as p
 import pytest
 from refusals import Refusal, check, listed
 
-import sottovoce as sv
+import sottovoce
 
 pytestmark = pytest.mark.core
+sv: Any = sottovoce  # wrong types are refused too
 
-INPUT, PRIVACY = d.InputError, d.PrivacyError
+INPUT, PRIVACY = sv.errors.InputError, sv.errors.PrivacyError
 
 
 @cache
-def problem() -> d.Problem:
+def problem() -> Any:
     return p.bakeries()
 
 
@@ -36,25 +36,25 @@ def noise(kind: str = "plain") -> Any:
         "paper": {},
         "undernoised": {
             "allow_undernoised": True,
-            "constants": d.papers_constants(k_g=1e-3, k_prime=(1.0,) * 3),
+            "constants": sv.paper.Constants(k_g=1e-3, k_prime=(1.0,) * 3),
         },
     }
     more, hide = kinds[kind], sv.Trajectory(radius=2.0, rounds=50)
-    plan = d.paper_plan if kind in ("paper", "undernoised") else d.plan
+    plan = sv.paper.plan if kind in ("paper", "undernoised") else sv.plan
     return plan(problem(), **({"epsilon": 1.0, "delta": 0.01, "hide": hide} | more))
 
 
 @cache
 def open_ended() -> Any:
     """A plan that covers more rounds than anybody runs, and names none."""
-    return d.plan(problem(), epsilon=1.0, delta=0.01, hide=sv.Trajectory(radius=2.0))
+    return sv.plan(problem(), epsilon=1.0, delta=0.01, hide=sv.Trajectory(radius=2.0))
 
 
 def run(**changed: Any) -> Any:
     """A short simulation of the bakeries with something changed."""
     stated = changed.pop("problem", None) or problem()
     plan = changed.pop("plan") if "plan" in changed else noise()
-    return d.simulate(stated, plan, **({"rounds": 3} | changed))
+    return sv.simulate(stated, plan, **{"rounds": 3} | changed)
 
 
 def own_algorithm() -> Any:
@@ -75,26 +75,32 @@ def own_algorithm() -> Any:
     return Uniform()
 
 
-def excluded() -> d.Problem:
+def excluded() -> Any:
     """Agent x1 keeps above 0.9, and the public rows below 0.5."""
-    x = d.agents(2, lower=0, upper=1)
-    return d.state_problem(x, [x[0] ** 2, x[1] ** 2], [x[0] + x[1] <= 0.5], local=[x[0] >= 0.9])
+    x = sv.agents(2, lower=0, upper=1)
+    return sv.Problem(
+        objectives=[x[0] ** 2, x[1] ** 2],
+        constraints=[x[0] + x[1] <= 0.5],
+        local=[x[0] >= 0.9],
+    )
 
 
 @cache
-def without_equality() -> d.Problem:
-    x = d.agents(2, lower=-1, upper=1)
-    return d.state_problem(x, [x[0] ** 2, x[1] ** 2], [(x[0] + 10 * x[1]) ** 2 <= 50])
+def without_equality() -> Any:
+    x = sv.agents(2, lower=-1, upper=1)
+    return sv.Problem(
+        objectives=[x[0] ** 2, x[1] ** 2], constraints=[(x[0] + 10 * x[1]) ** 2 <= 50]
+    )
 
 
 @cache
 def mixed_without_equality() -> Any:
     hide = sv.Trajectory(radius=0.1, rounds=50)
-    return d.plan(without_equality(), epsilon=1.0, delta=0.01, hide=hide)
+    return sv.plan(without_equality(), epsilon=1.0, delta=0.01, hide=hide)
 
 
 SIMULATIONS = [
-    Refusal("a simulation of no problem", lambda: d.simulate(3, rounds=2), INPUT, ("problem", "3")),
+    Refusal("a simulation of no problem", lambda: sv.simulate(3, rounds=2), INPUT, ("problem", "3")),
     Refusal("a plan that is a number", lambda: run(plan=3), INPUT, ("plan", "3")),
     Refusal("a plan of another problem", lambda: run(problem=p.readme()), INPUT, ("plan", "problem", "plan again")),
     Refusal("no rounds", lambda: run(rounds=0), INPUT, ("rounds", "0")),
@@ -111,8 +117,8 @@ SIMULATIONS = [
     Refusal("a start outside the box", lambda: run(x0=[1.0, 2.0, 99.0]), INPUT, ("x0", "west", "bounds|box")),
     Refusal("a start that is NaN", lambda: run(x0=[1.0, 2.0, math.nan]), INPUT, ("x0", "west|finite")),
     Refusal("prices to start from", lambda: run(mu0=[1.0]), INPUT, ("mu0", "Tikhonov|price")),
-    Refusal("too many multipliers to start from", lambda: run(mu0=[1.0, 2.0], algorithm=d.papers_algorithm()), INPUT, ("mu0", "1", "(2,)")),
-    Refusal("a negative multiplier to start from", lambda: run(mu0=[-1.0], algorithm=d.papers_algorithm()), INPUT, ("mu0", "negative", "-1")),
+    Refusal("too many multipliers to start from", lambda: run(mu0=[1.0, 2.0], algorithm=sv.paper.Tikhonov()), INPUT, ("mu0", "1", "(2,)")),
+    Refusal("a negative multiplier to start from", lambda: run(mu0=[-1.0], algorithm=sv.paper.Tikhonov()), INPUT, ("mu0", "negative", "-1")),
     Refusal("a round to record that is not run", lambda: run(record=[9]), INPUT, ("record", "3", "9")),
     Refusal("half a round to record", lambda: run(record=[1.5]), INPUT, ("record", "integer", "1.5")),
     Refusal("a transcript that is too long", lambda: run(rounds=50, runs=10_000_000, transcript=True), INPUT, ("transcript", "50", "10000000|10,000,000")),
@@ -123,17 +129,17 @@ SIMULATIONS = [
     Refusal("a checkpoint in no folder", lambda: run(checkpoint="/nowhere/at/all/run.npz"), INPUT, ("checkpoint", "folder", "nowhere")),
     Refusal("a checkpoint with an executor", lambda: run(checkpoint="c.npz", executor=concurrent.futures.ThreadPoolExecutor(1)), INPUT, ("checkpoint", "executor")),
     Refusal("an executor that is a number", lambda: run(executor=3), INPUT, ("executor", "int")),
-    Refusal("the paper's algorithm with an equality", lambda: d.simulate(p.flows(), rounds=2, algorithm=d.papers_algorithm()), INPUT, ("equalit", "default")),
-    Refusal("the paper's algorithm with a local row", lambda: d.simulate(p.small_fleet(5), rounds=2, algorithm=d.papers_algorithm()), INPUT, ("local", "default")),
-    Refusal("the paper's algorithm with code", lambda: d.simulate(p.coded(), rounds=2, algorithm=d.papers_algorithm()), INPUT, ("code", "default")),
-    Refusal("the paper's algorithm with sums that mix agents", lambda: d.simulate(without_equality(), mixed_without_equality(), rounds=2, algorithm=d.papers_algorithm()), INPUT, ("sums", "sv.paper.plan", "default")),
+    Refusal("the paper's algorithm with an equality", lambda: sv.simulate(p.flows(), rounds=2, algorithm=sv.paper.Tikhonov()), INPUT, ("equalit", "default")),
+    Refusal("the paper's algorithm with a local row", lambda: sv.simulate(p.small_fleet(5), rounds=2, algorithm=sv.paper.Tikhonov()), INPUT, ("local", "default")),
+    Refusal("the paper's algorithm with code", lambda: sv.simulate(p.coded(), rounds=2, algorithm=sv.paper.Tikhonov()), INPUT, ("code", "default")),
+    Refusal("the paper's algorithm with sums that mix agents", lambda: sv.simulate(without_equality(), mixed_without_equality(), rounds=2, algorithm=sv.paper.Tikhonov()), INPUT, ("sums", "sv.paper.plan", "default")),
     Refusal("the default algorithm with the paper's plan", lambda: run(plan=noise("paper")), INPUT, ("sums", "sv.plan", "Tikhonov|paper")),
-    Refusal("feasible with the paper's algorithm", lambda: run(plan=noise("feasible"), rounds=50, algorithm=d.papers_algorithm()), INPUT, ("feasible", "default")),
-    Refusal("steps in the wrong order", lambda: d.papers_algorithm(c1=0.2, c2=0.3), INPUT, ("c1", "c2", "0.2", "0.3")),
-    Refusal("steps that are too large together", lambda: d.papers_algorithm(c1=0.7, c2=0.4), INPUT, ("c1", "c2", "0.7", "0.4")),
-    Refusal("a step 0", lambda: d.papers_algorithm(gamma_bar=0.0), INPUT, ("gamma_bar", "0")),
+    Refusal("feasible with the paper's algorithm", lambda: run(plan=noise("feasible"), rounds=50, algorithm=sv.paper.Tikhonov()), INPUT, ("feasible", "default")),
+    Refusal("steps in the wrong order", lambda: sv.paper.Tikhonov(c1=0.2, c2=0.3), INPUT, ("c1", "c2", "0.2", "0.3")),
+    Refusal("steps that are too large together", lambda: sv.paper.Tikhonov(c1=0.7, c2=0.4), INPUT, ("c1", "c2", "0.7", "0.4")),
+    Refusal("a step 0", lambda: sv.paper.Tikhonov(gamma_bar=0.0), INPUT, ("gamma_bar", "0")),
     Refusal("a memory that is negative", lambda: sv.DualAveraging(memory=-1.0), INPUT, ("memory", "-1")),
-    Refusal("an own bound outside the public domain", lambda: d.simulate(excluded(), rounds=2), d.ProblemError, ("x1|g1", "bounds|box", "widen|relax")),
+    Refusal("an own bound outside the public domain", lambda: sv.simulate(excluded(), rounds=2), sv.errors.ProblemError, ("x1|g1", "bounds|box", "widen|relax")),
 ]  # fmt: skip
 
 
@@ -146,12 +152,12 @@ def saved(folder: Path) -> Path:
 def cut_short(folder: Path) -> None:
     path = saved(folder)
     path.write_bytes(path.read_bytes()[:200])
-    d.load_result(path)
+    sv.Result.load(path)
 
 
 def no_result(folder: Path) -> None:
     (folder / "result.npz").write_text("words")
-    d.load_result(folder / "result.npz")
+    sv.Result.load(folder / "result.npz")
 
 
 def checkpoint_of_another(folder: Path) -> None:
@@ -162,11 +168,11 @@ def checkpoint_of_another(folder: Path) -> None:
 
 def other_archive(folder: Path) -> None:
     np.savez(folder / "result.npz", x=np.zeros(3))
-    d.load_result(folder / "result.npz")
+    sv.Result.load(folder / "result.npz")
 
 
 RESULTS = [
-    Refusal("a result that is not there", lambda f: d.load_result(f / "no.npz"), INPUT, ("no.npz", "exist")),
+    Refusal("a result that is not there", lambda f: sv.Result.load(f / "no.npz"), INPUT, ("no.npz", "exist")),
     Refusal("a result that is cut short", cut_short, INPUT, ("result.npz", "damaged|not a")),
     Refusal("a result that is text", no_result, INPUT, ("result.npz", "not a|damaged")),
     Refusal("an archive of something else", other_archive, INPUT, ("result.npz", "not a|result")),
@@ -179,7 +185,7 @@ RESULTS = [
 
 def audited(**changed: Any) -> Any:
     given = {"problem": problem(), "noise": noise(), "agent": 0, "runs": 100, "rounds": 5} | changed
-    return d.audit(given.pop("problem"), given.pop("noise"), **given)
+    return sv.audit(given.pop("problem"), given.pop("noise"), **given)
 
 
 def advised(**changed: Any) -> Any:
@@ -198,7 +204,7 @@ STUDIES = [
     Refusal("advice for several deltas", lambda: advised(delta=[0.1, 0.2]), INPUT, ("delta", "one number|number")),
     Refusal("advice for an accuracy of 0", lambda: advised(accuracy=0.0), INPUT, ("accuracy", "0")),
     Refusal("advice for a probability of 2", lambda: advised(feasible=2.0), INPUT, ("feasible", "2")),
-    Refusal("advice for no problem", lambda: sv.advise(3), INPUT, ("problem", "3")),  # type: ignore[arg-type]
+    Refusal("advice for no problem", lambda: sv.advise(3), INPUT, ("problem", "3")),
 ]  # fmt: skip
 
 
@@ -210,7 +216,7 @@ def cloud(folder: Path, **changed: Any) -> Any:
 
 
 def agent(folder: Path, **changed: Any) -> Any:
-    house = changed.pop("house", None) or d.held_agents(problem(), [0])
+    house = changed.pop("house", None) or sv.network.AgentGroup.of_problem(problem(), [0])
     facts: dict[str, Any] = {
         "cloud": "wss://127.0.0.1:1",
         "keys": folder / "keys",
@@ -234,13 +240,13 @@ NETWORK = [
     Refusal("a split helper with a plan for one cloud", lambda f: sv.network.Helper(noise(), keys=f, store=f / "h.db"), INPUT, ("plan", "SplitCloud")),
     Refusal("an agent at no address", lambda f: agent(f, cloud="https://h"), INPUT, ("cloud", "wss://", "https://h")),
     Refusal("an agent that is a number", lambda f: agent(f, house=3), INPUT, ("group", "3")),
-    Refusal("an agent of a number that is not there", lambda f: d.held_agents(problem(), [7]), INPUT, ("agent", "8|7")),
-    Refusal("an agent twice", lambda f: d.held_agents(problem(), [0, 0]), INPUT, ("agents", "once", "[0, 0]")),
-    Refusal("code with a start of two numbers", lambda f: d.coded_agent(problem(), 0, abs, start=[1.0, 2.0]), INPUT, ("start", "1", "(2,)")),
-    Refusal("code with a start that is NaN", lambda f: d.coded_agent(problem(), 0, abs, start=[math.nan]), INPUT, ("start", "finite")),
-    Refusal("an agent's file of another name", lambda f: sv.network.AgentGroup.of_file(f / "north.toml"), d.ProblemError, ("1.toml", "north.toml")),
-    Refusal("a relay of agents out of order", lambda f: sv.network.Relay(d.public_view(problem()), agents=[2, 1], keys=f, above="wss://h:1"), INPUT, ("agents", "increasing")),
-    Refusal("a relay of agents that are not there", lambda f: sv.network.Relay(d.public_view(problem()), agents=[1, 9], keys=f, above="wss://h:1"), INPUT, ("agents", "3", "9")),
+    Refusal("an agent of a number that is not there", lambda f: sv.network.AgentGroup.of_problem(problem(), [7]), INPUT, ("agent", "8|7")),
+    Refusal("an agent twice", lambda f: sv.network.AgentGroup.of_problem(problem(), [0, 0]), INPUT, ("agents", "once", "[0, 0]")),
+    Refusal("code with a start of two numbers", lambda f: sv.network.AgentGroup.of_gradient(problem().cloud, 0, abs, start=[1.0, 2.0]), INPUT, ("start", "1", "(2,)")),
+    Refusal("code with a start that is NaN", lambda f: sv.network.AgentGroup.of_gradient(problem().cloud, 0, abs, start=[math.nan]), INPUT, ("start", "finite")),
+    Refusal("an agent's file of another name", lambda f: sv.network.AgentGroup.of_file(f / "north.toml"), sv.errors.ProblemError, ("1.toml", "north.toml")),
+    Refusal("a relay of agents out of order", lambda f: sv.network.Relay(problem().cloud, agents=[2, 1], keys=f, above="wss://h:1"), INPUT, ("agents", "increasing")),
+    Refusal("a relay of agents that are not there", lambda f: sv.network.Relay(problem().cloud, agents=[1, 9], keys=f, above="wss://h:1"), INPUT, ("agents", "3", "9")),
 ]  # fmt: skip
 
 

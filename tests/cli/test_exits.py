@@ -22,7 +22,7 @@ from sottovoce.network.identity.tls import client_context
 from sottovoce.network.protocol.actions import Memory
 from sottovoce.network.protocol.messages import Code
 from sottovoce.network.store import CloudStore
-from sottovoce.privacy.ledger_file import ledger_errors
+from sottovoce.privacy.fence import ledger_errors
 from sottovoce.problem import gallery
 from sottovoce.problem.files.save import save_problem
 

@@ -13,9 +13,9 @@ from sottovoce.privacy.sampler import DISCRETISATION, grid_of
 
 ALLOCATE = "privacy/test_allocation.py::"
 CAPS = "privacy/test_allocation.py::test_every_cap_holds_in_exact_arithmetic"
-GROWS = "faults/test_rounding.py::test_noise_grows_with_rounds_radii_and_promises_of_agents"
+GROWS = "privacy/test_plan.py::test_noise_grows_with_rounds_radii_and_promises_of_agents"
 FEASIBLE = "privacy/test_feasibility.py::"
-WORSE = "faults/test_rounding.py::test_accounting_rounds_towards_the_worse"
+WORSE = "privacy/test_gaussian.py::test_accounting_rounds_towards_the_worse_at_a_few_points"
 PAPER = "paper/test_paper_plan.py::"
 PLAN = "privacy/test_plan.py::"
 

@@ -15,7 +15,7 @@ from sottovoce.formula.intervals import wrap
 CONTRIBUTIONS = "certificate/test_contributions.py::"
 EVALUATION = "certificate/test_evaluation.py::"
 SENSITIVITY = "certificate/test_sensitivity.py::"
-SEEN = "faults/test_rounding.py::test_sensitivities_are_never_below_what_is_seen_in_the_domain"
+SEEN = "privacy/test_plan.py::test_sensitivities_are_never_below_what_is_seen_in_the_domain"
 
 
 def upper_end(slopes: Any) -> Any:
@@ -134,7 +134,8 @@ CERTIFIED = (
           "test_an_inequality_that_an_equality_presses_shut_fails"),
     Fault(name="sums of intervals rounded inwards", seam="sum of intervals",
           breaks=lambda _: lambda a, b: wrap(a.lower + b.lower, a.upper + b.upper),
-          killed_by="faults/test_rounding.py::test_a_sum_of_intervals_holds_the_exact_sum"),
+          killed_by="formula/test_intervals.py::"
+          "test_a_sum_is_rounded_outward_to_the_nearest_float"),
     Fault(name="rounding of sums left out of the evaluation error", seam="evaluation error",
           breaks=changed(lambda error: 0.0 * error),
           killed_by=EVALUATION + "test_a_sum_of_exact_numbers_is_rounded"),

@@ -124,7 +124,8 @@ def failures(*nodes: str, fault: Fault | None = None) -> list[str]:
     watch = Watch(fault)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
-        code = pytest.main([*OPTIONS, *(str(TESTS / node) for node in nodes)], plugins=[watch])
+        options = OPTIONS if fault is None else (*OPTIONS, "-x")  # one case that fails is enough
+        code = pytest.main([*options, *(str(TESTS / node) for node in nodes)], plugins=[watch])
     calls = [report for report in watch.reports if report.when == "call"]
     others = [report for report in watch.reports if report.when != "call" and not report.passed]
     assert not others, f"{others[0].nodeid} must fail by itself, got {others[0].longreprtext}"

@@ -10,8 +10,8 @@ from fault import Fault, changed, returning
 from sottovoce.network.round_arithmetic import SimulatedSampler, noisy_sigma
 from sottovoce.privacy.sampler import STEPS, Released, Sampler, SecureSampler
 
-LAW = "faults/test_law_of_noise.py::test_noise_is_gaussian_independent_fresh_and_on_every_output"
 SAMPLER = "privacy/test_sampler.py::"
+LAW = SAMPLER + "test_few_draws_are_gaussian_independent_fresh_and_on_every_output"
 RELEASE = "network/test_release.py::"
 EACH_DRAW = SAMPLER + "test_every_draw_is_released_once_as_it_came_however_large"
 
@@ -160,8 +160,7 @@ NOISE = (
           breaks=coarse, killed_by=EACH_DRAW + "[release]"),
     Fault(name="draws reused after a fork", seam="process of the pool",
           breaks=returning((1, 0)),
-          killed_by="faults/test_law_of_noise.py::"
-          "test_a_pool_that_another_process_filled_is_not_used"),
+          killed_by=SAMPLER + "test_a_pool_that_another_process_filled_is_not_used"),
     Fault(name="copies share the pool", seam="copy of a sampler", breaks=with_pool,
           killed_by=SAMPLER + "test_copies_and_pickles_carry_no_noise"),
     Fault(name="noise drawn after what is said is known", seam="noise drawn ahead",

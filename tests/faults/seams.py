@@ -49,7 +49,7 @@ SEAMS: Final = {
     "amount of a charge": "sottovoce.privacy.charge.amount",
     "charges by agent": "sottovoce.privacy.ledger._by_agent",
     "spend": "sottovoce.privacy.ledger.Ledger.spend",
-    "ledger's connection": "sottovoce.privacy.ledger_file._connect",
+    "ledger's connection": "sottovoce.privacy.fence._connect",
     "fence at start": "sottovoce.privacy.fence.place",
     "fence that rises": "sottovoce.privacy.fence.Fence.rise",
     # store

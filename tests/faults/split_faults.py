@@ -13,7 +13,7 @@ from sottovoce.network.protocol.codec import MaskName
 from sottovoce.privacy.sampler import FARTHEST, Released
 
 VIEWS = "study/test_views.py::test_every_party_finds_no_more_than_claimed"
-HALVES = "faults/test_law_of_noise.py::test_both_halves_of_a_split_cloud_add_noise"
+HALVES = "privacy/test_sampler.py::test_both_halves_of_a_split_cloud_add_noise"
 MACHINE = "network/test_helper_machine.py::"
 
 

@@ -24,7 +24,7 @@ from network_harness import member, plan_for, split_plan
 from sottovoce.network import agent as agent_module
 from sottovoce.network.cloud import Cloud
 from sottovoce.network.helper import Helper
-from sottovoce.network.identity.certificates import parse_range
+from sottovoce.network.identity.tls import parse_range
 from sottovoce.network.protocol.codec import decode_from_cloud, encode
 from sottovoce.network.protocol.messages import Answer, FromAgent, FromCloud, Masked
 from sottovoce.network.relay import Relay

@@ -10,9 +10,8 @@ import pytest
 
 from sottovoce.errors import PrivacyError, RollbackError, UnavailableError
 from sottovoce.privacy.charge import Charge, Protected
-from sottovoce.privacy.fence import Fence
+from sottovoce.privacy.fence import Fence, transaction
 from sottovoce.privacy.ledger import Ledger
-from sottovoce.privacy.ledger_file import transaction
 
 WITHIN_1 = Protected("trajectory", 1.0)
 COST = [Charge(agent="pump", protected=WITHIN_1, mu=0.1, allowance=0.0)]

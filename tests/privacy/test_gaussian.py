@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import product
 
 import mpmath
 import numpy as np
@@ -12,6 +13,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from scipy.special import erfcx, ndtri
 
+from plans import exact_delta
 from sottovoce.errors import InputError
 from sottovoce.privacy import gaussian
 from sottovoce.privacy.gaussian import (
@@ -23,14 +25,8 @@ from sottovoce.privacy.gaussian import (
     mu_of,
 )
 
-DIGITS = 60  # ten more than asked, spent on the subtraction in Balle and Wang's formula
+DIGITS = 60
 WASTE = 1e-9
-
-
-def exact_delta(mu: float, epsilon: float) -> mpmath.mpf:
-    with mpmath.workdps(DIGITS):
-        m, e = mpmath.mpf(mu), mpmath.mpf(epsilon)
-        return mpmath.ncdf(m / 2 - e / m) - mpmath.exp(e) * mpmath.ncdf(-m / 2 - e / m)
 
 
 def exceeds(a: float | mpmath.mpf, b: float | mpmath.mpf) -> float:
@@ -52,6 +48,21 @@ def test_golden_values_of_the_paper_at_ln_3_and_5_percent() -> None:
     # recomputed to 50 digits; the paper prints kappa = 1.7565 from a rounded K
     assert exact_sigma(math.log(3), 0.05) == pytest.approx(1.2559236655, abs=5e-11)
     assert kappa(math.log(3), 0.05) == pytest.approx(1.7563398731, abs=5e-11)
+
+
+def test_accounting_rounds_towards_the_worse_at_a_few_points() -> None:
+    mus, orders, rests = (0.05, 0.5, 1.163, 3.0), (0.1, 1.0986, 5.0), (1e-9, 1e-3, 0.05)
+    with mpmath.workdps(DIGITS):
+        for mu, epsilon in product(mus, orders):
+            assert delta_of(mu, epsilon) >= exact_delta(mu, epsilon)
+        for mu, delta in product(mus, rests):
+            epsilon = epsilon_of(mu, delta)
+            assert epsilon == 0.0 or exact_delta(mu, epsilon) <= delta
+        for epsilon, delta in product(orders, rests):
+            assert exact_delta(mu_of(epsilon, delta), epsilon) <= delta
+            tail = -mpmath.sqrt(2) * mpmath.erfinv(2 * mpmath.mpf(delta) - 1)
+            root = mpmath.sqrt(tail**2 + 2 * epsilon)
+            assert kappa(epsilon, delta) >= (tail + root) / (2 * epsilon)
 
 
 @settings(max_examples=300, deadline=None)

@@ -19,9 +19,9 @@ from hypothesis import strategies as st
 
 from sottovoce.errors import BudgetError, InputError, PrivacyError, UnavailableError
 from sottovoce.privacy.charge import Charge, Protected
+from sottovoce.privacy.fence import transaction
 from sottovoce.privacy.gaussian import delta_of, mu_of
 from sottovoce.privacy.ledger import Ledger
-from sottovoce.privacy.ledger_file import transaction
 
 BUDGET = mu_of(1.0, 1e-6)
 

@@ -18,6 +18,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import sottovoce as sv
+from plans import exact_delta
 from sottovoce.certificate.certificate import Certificate, certify
 from sottovoce.certificate.contributions import Contributions
 from sottovoce.certificate.sensitivity import Block, Sensitivity
@@ -68,13 +69,6 @@ def reach_of_agents(made: NoisePlan) -> list[mpmath.mpf]:
     root = mpmath.mpf(1) if isinstance(made.hide, Trajectory) else mpmath.sqrt(made.rounds)
     b = [made.radius(agent) for agent in range(made.cloud.agents)]
     return [mpmath.mpf(1.0 if r is None else r) * root for r in b]
-
-
-def exact_delta(mu: mpmath.mpf, epsilon: float) -> mpmath.mpf:
-    if mu == 0:
-        return mpmath.mpf(0)
-    e = mpmath.mpf(epsilon)
-    return mpmath.ncdf(mu / 2 - e / mu) - mpmath.exp(e) * mpmath.ncdf(-mu / 2 - e / mu)
 
 
 # --- every agent's promise is kept -------------------------------------------------------------
@@ -259,6 +253,45 @@ def test_a_range_counts_far_less_than_slope_and_diameter_where_a_contribution_be
     by_slope = certificate.sensitivity.dense() * math.sqrt(3) * 8
     assert spread == pytest.approx(np.full((1, 2), 48.0))
     assert np.all(by_slope > 3.9 * spread)
+
+
+def test_sensitivities_are_never_below_what_is_seen_in_the_domain() -> None:
+    x = sv.agents(2, lower=-1, upper=3)
+    problem = Problem(
+        agents=x,
+        objectives=[x[0] ** 2, x[1] ** 2],
+        constraints=[x[0] ** 2 + 2 * x[1] <= 4, sv.exp(x[0]) + 5 * x[1] ** 2 <= 20],
+    )
+    certificate = certify(problem.cloud)
+    low, high = (
+        np.concatenate([getattr(group, end).ravel() for group in certificate.domain])
+        for end in ("lower", "upper")
+    )
+    assert np.all(high < 3.0)  # what the constraints leave of the boxes
+    seen = np.abs([[2 * at[0], 2.0] for at in (low, high)]).max(axis=0)
+    seen = np.stack([seen, [np.exp(high[0]), 10 * np.abs([low[1], high[1]]).max()]])
+    bound = certificate.sensitivity.dense()
+    assert np.all(bound >= seen)
+    assert np.all(bound <= 1.02 * seen)
+
+
+def test_noise_grows_with_rounds_radii_and_promises_of_agents() -> None:
+    certificate = linear([[1, 2, 0], [0, 1, -3], [1, 0, 1]])
+
+    def planned(hide: Adjacency, epsilon: Any = 1.0) -> NoisePlan:
+        return plan(certificate, epsilon=epsilon, delta=1e-3, hide=hide)
+
+    kinds: list[Callable[[int], Adjacency]] = [
+        lambda rounds: Offset(radius=1.0, rounds=rounds),
+        lambda rounds: Everything(rounds=rounds),
+    ]
+    for hide in kinds:
+        assert planned(hide(100)).sigma == pytest.approx(10 * planned(hide(1)).sigma, rel=1e-4)
+    near = planned(Trajectory(radius=1.0))
+    far = planned(Trajectory(radius=[1.0, 5.0, 1.0]))
+    assert far.sigma[0] > 2 * near.sigma[0]  # what agent 2 moves
+    strict = planned(Trajectory(radius=1.0), epsilon=[1.0, 0.1, 1.0])
+    assert strict.gdp_mu[1] < 0.2 * near.gdp_mu[1]
 
 
 def test_a_plan_never_changes(three: Certificate) -> None:

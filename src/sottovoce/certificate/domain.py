@@ -199,8 +199,9 @@ def _room(lower: Array, least: float) -> Array:
         lower: the least value of each summand.
         least: a lower bound of their sum.
     """
-    room = lower - (least - 4.0 * np.spacing(abs(least)))
-    return room + 2.0 * np.spacing(np.maximum(np.abs(room), np.abs(lower)))
+    room: Array = lower - (least - 4.0 * np.spacing(abs(least)))
+    room += 2.0 * np.spacing(np.maximum(np.abs(room), np.abs(lower)))
+    return room
 
 
 def _shrinkage(low: Array, high: Array, new_low: Array, new_high: Array) -> float:

@@ -48,7 +48,7 @@ class Trajectory:
         object.__setattr__(self, "open_ended", self.rounds is None)
         if self.open_ended:
             object.__setattr__(self, "rounds", TRAJECTORY_ROUNDS)
-        _check_rounds(self.rounds)
+        whole("rounds", self.rounds, least=1)
 
 
 @final
@@ -68,7 +68,7 @@ class Offset:
     kind: ClassVar[Kind] = "offset"
 
     def __post_init__(self) -> None:
-        _check_rounds(self.rounds)
+        whole("rounds", self.rounds, least=1)
 
 
 @final
@@ -84,7 +84,7 @@ class Everything:
     kind: ClassVar[Kind] = "everything"
 
     def __post_init__(self) -> None:
-        _check_rounds(self.rounds)
+        whole("rounds", self.rounds, least=1)
 
 
 Adjacency: TypeAlias = Trajectory | Offset | Everything
@@ -97,10 +97,9 @@ def kind_of(name: str) -> Kind:
     Raises:
         InputError: there is none.
     """
-    for kind in get_args(Kind):
-        if name == kind:
-            return cast("Kind", kind)
-    raise InputError(f"hide must be one of {', '.join(get_args(Kind))}, got {name!r:.60}")
+    if name not in get_args(Kind):
+        raise InputError(f"hide must be one of {', '.join(get_args(Kind))}, got {name!r:.60}")
+    return cast("Kind", name)
 
 
 def adjacency_of(
@@ -159,7 +158,3 @@ def radii(hide: Trajectory | Offset, agents: int) -> Array:
     if np.any(wrong):
         raise InputError(f"radius must be positive and finite, got radius={values[wrong][0]:g}")
     return values
-
-
-def _check_rounds(rounds: int) -> None:
-    whole("rounds", rounds, least=1)

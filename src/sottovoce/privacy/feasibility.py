@@ -114,11 +114,6 @@ class TargetSet:
             moved=tuple(m + more for m, more in zip(self.moved, levels, strict=True)),
         )
 
-    @property
-    def nonempty(self) -> bool:
-        """Whether no interval is empty; whether regions are is not looked at."""
-        return bool(np.all(self.lower <= self.upper))
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Margin:
@@ -281,10 +276,10 @@ def highest(region: Region, low: Array, high: Array, falls: Sequence[bool]) -> A
 
 def may_fall(region: Region, sums: Sums) -> list[bool]:
     """Which sums of a region are of terms that are not affine: it lets these fall."""
-    return [not is_affine_sum(sums, row) for row in region.rows]
+    return [not _is_affine_sum(sums, row) for row in region.rows]
 
 
-def is_affine_sum(sums: Sums, row: int) -> bool:
+def _is_affine_sum(sums: Sums, row: int) -> bool:
     """Whether every contribution to a sum is affine in the agent's state."""
     for family in sums.families:
         if row < family.rows:

@@ -40,9 +40,8 @@ from sottovoce.privacy.charge import (
     root_up,
     square_down,
 )
-from sottovoce.privacy.fence import Digests, Fence, place
+from sottovoce.privacy.fence import Digests, Fence, create_ledger, place, transaction
 from sottovoce.privacy.gaussian import mu_of
-from sottovoce.privacy.ledger_file import create_ledger, transaction
 
 _Row: TypeAlias = tuple[str, Kind, float | None, float, float, float, str]
 """An account as its table has it."""

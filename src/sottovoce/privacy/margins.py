@@ -298,7 +298,7 @@ def _inside(region: Region, moved: float) -> Expression:
 def require_room(
     cloud: CloudView,
     domain: tuple[Group, ...],
-    target: Callable[[float], TargetSet],
+    margins: Callable[[float], Feasibility],
     remedies: Callable[[float], Iterator[str]],
 ) -> None:
     """Refuse margins that leave no interior, with what would help.
@@ -306,18 +306,18 @@ def require_room(
     Args:
         cloud: the problem.
         domain: the boxes in which states are kept.
-        target: what is aimed at with so many times the noise.
+        margins: those of so many times the noise.
         remedies: what would make the noise so many times smaller, each with its number.
 
     Raises:
         PrivacyError: no point of X lies inside what is aimed at.
     """
-    if _has_room(cloud, domain, target(1.0)):
+    if _has_room(cloud, domain, margins(1.0)):
         return
     low, high = 0.0, 1.0
     for _ in range(_STEPS):
         middle = 0.5 * (low + high)
-        low, high = (middle, high) if _has_room(cloud, domain, target(middle)) else (low, middle)
+        low, high = (middle, high) if _has_room(cloud, domain, margins(middle)) else (low, middle)
     none = "no point of X keeps every constraint with its margin"
     if low == 0.0:
         raise PrivacyError(
@@ -331,12 +331,15 @@ def require_room(
     )
 
 
-def _has_room(cloud: CloudView, domain: tuple[Group, ...], target: TargetSet) -> bool:
-    if not target.nonempty:
+def _has_room(cloud: CloudView, domain: tuple[Group, ...], margins: Feasibility) -> bool:
+    target, (least, most) = margins.target, margins.ranges.T
+    # An interval that is empty or that no sum reaches, and a ball without a radius, need no search.
+    if not np.all(np.maximum(target.lower, least) <= np.minimum(target.upper, most)):
         return False
-    balls = zip(cloud.sums.regions, target.moved, strict=True)
-    if any(ball is not None and ball[1] <= m for ball, m in ((ball_of(r), m) for r, m in balls)):
-        return False
+    for region, moved in zip(cloud.sums.regions, target.moved, strict=True):
+        ball = ball_of(region)
+        if ball is not None and ball[1] <= moved:
+            return False
     return slater_point(narrowed(cloud, target), domain).status != "fails"
 
 

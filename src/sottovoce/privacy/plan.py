@@ -207,7 +207,7 @@ def _feasible(
     require_room(
         base.cloud,
         certificate.domain,
-        lambda share: margins(noise.times(share)).target,
+        lambda share: margins(noise.times(share)),
         lambda share: _remedies(certificate, base, asked, share),
     )
     kept = margins(noise)
@@ -314,12 +314,7 @@ def require_moderate(name: str, values: Array) -> None:
 
 
 def require_reach(noise: NoisePlan, sizes: Array) -> None:
-    """Refuse a plan under which an output may exceed what the secure sampler releases.
-
-    Args:
-        noise: the plan.
-        sizes: the largest absolute value of every output.
-    """
+    """Refuse a plan under which outputs of these sizes exceed what the secure sampler releases."""
     sigma = noise.sigma
     noisy = np.flatnonzero(sigma)
     beyond = noisy[sizes[noisy] >= reach_of(sigma[noisy])]

@@ -207,14 +207,14 @@ class SecureSampler(Sampler):
         with np.errstate(over="ignore"):
             steps = np.rint(_finite(values, self._sigma.size) / self.grid)
         _require_reach(steps)
-        return self._released(steps.astype(np.int64), noise)
+        return self._released(steps.astype(np.int64) + noise)
 
     def release_multiples(self, multiples: Integers) -> Released:
         """Return multiples + Z on the grid, with Z taken from the pool."""
         noise = self._own_pool().take(self._sigma.size)
         steps = _whole(multiples, self._sigma.size)
         _require_reach(steps)
-        return self._released(steps, noise)
+        return self._released(steps + noise)
 
     def blind(self, residues: Integers) -> Integers:
         """Return integers modulo 2^64 with noise: a helper's sum of masks.
@@ -230,11 +230,9 @@ class SecureSampler(Sampler):
         Nothing is refused and nothing checked before the noise is in: whether a sum is in its range
         is asked of what is released. What is further than 2^52 from 0 is moved there.
         """
-        noisy = np.clip(self.blind(residues), -FARTHEST, FARTHEST)
-        return Released(values=noisy * self.grid, multiples=noisy, grid=self.grid)
+        return self._released(np.clip(self.blind(residues), -FARTHEST, FARTHEST))
 
-    def _released(self, steps: Integers, noise: Integers) -> Released:
-        multiples = steps + noise
+    def _released(self, multiples: Integers) -> Released:
         return Released(values=multiples * self.grid, multiples=multiples, grid=self.grid)
 
     def _own_pool(self) -> _Pool:

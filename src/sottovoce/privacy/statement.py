@@ -70,7 +70,7 @@ def not_covered(plan: NoisePlan) -> tuple[str, ...]:
 
 def statement(plan: NoisePlan) -> str:
     """Return the plan as text: every sigma, what is hidden, from whom, and what is not covered."""
-    constraints = [*feasibility_lines(plan), ""] if plan.release is None else []
+    constraints = [*_constraints(plan), ""] if plan.release is None else []
     return "\n".join([*_noise(plan), "", *constraints, promise(plan)])
 
 
@@ -183,15 +183,20 @@ def _hidden(plan: NoisePlan) -> list[str]:
     return lines
 
 
-def feasibility_lines(plan: NoisePlan) -> list[str]:
-    """Return what the plan promises of the constraints, line by line."""
+def _constraints(plan: NoisePlan) -> list[str]:
     margins = plan.feasible
     if margins is None:
         return [
             "Constraints: no margin was asked for, so that noise alone leaves about every second "
             "answer over an active limit; feasible=0.95 keeps them."
         ]
-    lines = [f"Constraints: {feasibility_promise(margins)}"]
+    rest = up(float(1 - Decimal(repr(margins.probability))), 3)
+    each = "each constraint by itself" if margins.each_row else "all constraints together"
+    lines = [
+        "Constraints: a run ends with a test. P(the answer is confirmed and violates one) <= "
+        f"{rest}, for {each}, whatever the run did; an answer that is not confirmed is not "
+        "applied, agents apply their fallbacks instead."
+    ]
     lines += [f"  {_margin_line(margin)}" for margin in margins.margins[:_SHOWN]]
     more = margins.margins[_SHOWN:]
     if more:
@@ -200,17 +205,6 @@ def feasibility_lines(plan: NoisePlan) -> list[str]:
     if not margins.margins:
         lines.append("  no state within the public boxes violates one: nothing is tested")
     return [*lines, f"  {_cost_line(margins)}"]
-
-
-def feasibility_promise(margins: Feasibility) -> str:
-    """Return the promise itself."""
-    rest = up(float(1 - Decimal(repr(margins.probability))), 3)
-    each = "each constraint by itself" if margins.each_row else "all constraints together"
-    return (
-        f"a run ends with a test. P(the answer is confirmed and violates one) <= {rest}, for "
-        f"{each}, whatever the run did; an answer that is not confirmed is not applied, agents "
-        "apply their fallbacks instead."
-    )
 
 
 def feasibility_data(margins: Feasibility) -> dict[str, object]:
