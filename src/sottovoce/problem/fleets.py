@@ -71,9 +71,9 @@ def fleets_of(
             fleets.append(replace(fleet, columns=columns, agents=agents))
     for key in sorted(members, key=lambda key: key[0]):  # those that are alone come last
         fleet = _joined(key[1], members[key])
-        own_begins = begins[list(fleet.places)]
-        own_columns = own_begins[:, :1] + np.arange(fleet.group.dim)
-        fleets.append(replace(fleet, columns=own_columns.ravel(), agents=own_begins[:, 1]))
+        first = begins[list(fleet.places)]
+        states = first[:, :1] + np.arange(fleet.group.dim)
+        fleets.append(replace(fleet, columns=states.ravel(), agents=first[:, 1]))
     return [*fleets, *_mixtures(groups, begins[:, 0], mixing)]
 
 

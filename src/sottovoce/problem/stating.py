@@ -286,6 +286,7 @@ def read_objectives(
             f"got {len(listed)}"
         )
     owner = {s: group.name for group in groups for s in (*group.symbols, *group.parameters)}
+    symbols = {s.name: s for s in owner}
     exprs: list[Expression | Objective] = []
     for group, formula in zip(groups, listed, strict=True):
         where = f"objective of {group.name}"
@@ -303,7 +304,7 @@ def read_objectives(
                 "sv.Objective(gradient=...)"
             )
         if isinstance(formula, str):
-            formula = parse_expression(formula, {s.name: s for s in owner}, where=where)
+            formula = parse_expression(formula, symbols, where=where)
         expr = check_expression(formula, owner, where)
         for symbol in in_order(expr.symbols):
             if owner[symbol] != group.name:
