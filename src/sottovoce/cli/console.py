@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from rich import box
-from rich.console import Console, JustifyMethod, OverflowMethod, RenderableType
+from rich.console import Console, OverflowMethod, RenderableType
 from rich.markup import escape
 from rich.table import Table
 
@@ -32,7 +32,7 @@ errors = Console(stderr=True, highlight=False)
 def show_result(data: object, *shown: RenderableType | PlainTable, json: bool) -> None:
     """Print a result: its data as JSON, or what people read, texts as they are."""
     if json:
-        print_json(data)
+        sys.stdout.write(json_of(data))
         return
     for one in shown:
         if isinstance(one, PlainTable):
@@ -41,11 +41,6 @@ def show_result(data: object, *shown: RenderableType | PlainTable, json: bool) -
             console.print(one, markup=False, soft_wrap=True)
         else:
             console.print(one)
-
-
-def print_json(value: object) -> None:
-    """Print a value as JSON: arrays become lists, infinities and NaN become null."""
-    sys.stdout.write(json_of(value))
 
 
 def json_of(value: object, *, indent: int = 2) -> str:
@@ -77,12 +72,11 @@ def _print_plain(plain: PlainTable) -> None:
 def table_of(
     title: str,
     *columns: str,
-    justify: JustifyMethod = "left",
     lines: box.Box = box.HEAVY_HEAD,
     words: bool = False,
 ) -> Table:
     """Return an empty table: the first column to the left, figures to the right, words folded."""
-    table = Table(title=title, title_justify=justify, box=lines)
+    table = Table(title=title, title_justify="left", box=lines)
     for place, heading in enumerate(columns):
         figures = place > 0 and not words
         overflow: OverflowMethod = "fold" if words else "ellipsis"

@@ -56,23 +56,18 @@ REQUIRED: Any = MISSING
 """The default of an option that must be given."""
 
 
-def option(default: _T, text: str, *names: str) -> _T:
-    """Return the default of an option with what ``--help`` says of it.
+def option(default: _T, text: str) -> _T:
+    """Return the default of an option, or ``REQUIRED``, with what ``--help`` says of it.
 
     A parameter of a command, or a field of a dataclass of options, has it as its default.
-
-    Args:
-        default: the value, or ``REQUIRED``.
-        text: the help.
-        names: how it is spelled, if not like the parameter.
     """
-    stated: Any = field(default=default, metadata={"help": text, "names": names})
+    stated: Any = field(default=default, metadata={"help": text})
     return cast("_T", stated)
 
 
 def argument(text: str) -> Any:
     """Return the default of a positional argument that must be given, with its help."""
-    return field(metadata={"help": text, "names": None})
+    return field(metadata={"help": text, "positional": True})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -203,15 +198,15 @@ def with_options(command: Callable[..., None]) -> Callable[..., None]:
 
 def _flattened(name: str, kind: Any, stated: object) -> inspect.Parameter:
     """A parameter as Typer reads it: its type with the help text, and its plain default."""
-    default, text, names = stated, SHARED.get(name), ()
+    default, text, positional = stated, SHARED.get(name), False
     if isinstance(stated, Field):
         default, text = stated.default, stated.metadata.get("help", text)
-        names = stated.metadata.get("names", ())
-    if names is None:
+        positional = "positional" in stated.metadata
+    if positional:
         kind = Annotated[kind, typer.Argument(help=text)]
     elif text is not None:
         flag = (f"--{name.replace('_', '-')}",) if kind is bool else ()  # and no --no-flag
-        kind = Annotated[kind, typer.Option(*(names or flag), help=text)]
+        kind = Annotated[kind, typer.Option(*flag, help=text)]
     return inspect.Parameter(
         name,
         inspect.Parameter.POSITIONAL_OR_KEYWORD,

@@ -318,7 +318,7 @@ def result_table(result: Result) -> Table:
         title += f", {int(result.confirmed.sum())} confirmed"
     title += f", interrupted before round {result.requested:,}" if result.interrupted else ""
     columns = ("after the last round", "5%", "median", "95%")
-    table = table_of(title, *columns, justify="center")
+    table = table_of(title, *columns)
     for name, values in _finals(result).items():
         if values is not None and name not in _IN_SUMMARY:
             table.add_row(_QUANTITIES[name], *(f"{v:.6g}" for v in values))

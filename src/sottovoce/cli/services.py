@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 import typer
 
-from sottovoce.cli.console import errors, json_of, picked, print_json, show_result, warn_if_useless
+from sottovoce.cli.console import errors, json_of, picked, show_result, warn_if_useless
 from sottovoce.cli.options import (
     REQUIRED,
     RunOptions,
@@ -294,10 +294,9 @@ def gateway_command(
         return {str(agent): values[end - size : end] for agent, size, end in parts}
 
     options.write(result, by_agent)
-    if json:
-        out = None if options.out is None else str(options.out)
-        ended = picked(result, "rounds", "failed", "confirmed")
-        print_json({"agents": len(numbers), **ended, "out": out})
+    ended = picked(result, "rounds", "failed", "confirmed")
+    out = None if options.out is None else str(options.out)
+    show_result({"agents": len(numbers), **ended, "out": out}, json=json)
 
 
 @with_options

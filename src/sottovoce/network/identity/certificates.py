@@ -11,7 +11,7 @@ import time
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Final, Protocol, TypeAlias, final
+from typing import TYPE_CHECKING, Final, TypeAlias, final
 
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature
@@ -24,6 +24,11 @@ from sottovoce.network.failures import DiskError, ExpiredError, IdentityError
 from sottovoce.network.identity.tls import ranges_in, require_private, server_context
 from sottovoce.network.observe.logs import note
 from sottovoce.network.protocol.messages import Code
+
+if TYPE_CHECKING:
+    from asyncio import BaseTransport
+
+    from aiohttp import ClientWebSocketResponse
 
 OPERATOR: Final = "sottovoce:operator"
 CLOUD: Final = "sottovoce:cloud"
@@ -85,14 +90,7 @@ class Identity:
         )
 
 
-class TlsPeer(Protocol):
-    """A transport of asyncio's, or a WebSocket of aiohttp's."""
-
-    def get_extra_info(self, name: str, default: Any = None) -> Any:
-        """Return what is known of the connection."""
-
-
-def peer_identity(peer: TlsPeer) -> Identity | None:
+def peer_identity(peer: BaseTransport | ClientWebSocketResponse) -> Identity | None:
     """Return what the verified certificate on the other side says, None if there is none."""
     tls = peer.get_extra_info("ssl_object")
     der = None if tls is None else tls.getpeercert(binary_form=True)

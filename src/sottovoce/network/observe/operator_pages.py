@@ -100,13 +100,7 @@ class Facts:
 
 @final
 class Pages(Collector):
-    """Answers to GET; also a collector of Prometheus.
-
-    Args:
-        keys: the cloud's folder of keys.
-        metrics: has the histogram of rounds.
-        facts: the run as it is now.
-    """
+    """Answers to GET from the run as it is now; also a collector of Prometheus."""
 
     def __init__(self, keys: Path, metrics: Metrics, facts: Callable[[], Facts]) -> None:
         self._facts = facts

@@ -27,7 +27,6 @@ from sottovoce.problem.constraints import equalities
 SHOWN: Final = 32
 """Prices and constraints on the page; the first ones where there are more."""
 
-
 TICK_SECONDS: Final = 0.25
 WINDOW: Final = 20
 """Samples that a point's band and mean are taken over."""
@@ -88,10 +87,7 @@ class ShownConstraints:
         """Return mean, least and largest of every shown row over some releases, shape (3, rows).
 
         A region's phi is taken at the mean of the releases alone: at a single one noise would only
-        ever make it larger.
-
-        Args:
-            releases: sums, or values of constraints, one row per release.
+        ever make it larger. ``releases`` has one row per release.
         """
         mean, some = releases.mean(axis=0), releases[:, self.direct[:SHOWN]]
         shown = [mean[self.direct[:SHOWN]], some.min(axis=0), some.max(axis=0)]
@@ -125,13 +121,10 @@ def _aims(plan: NoisePlan, o: int) -> tuple[float, ...]:
 class Samples:
     """The points of one run, and its pace.
 
-    Args:
-        constraints: what is drawn of releases.
-
     Attributes:
         points: one row per point: its last round; for every price the answer, for every
             constraint the mean of the releases sampled last; then the least, then the largest
-            price or release sampled, likewise. Not a number where it was not finite.
+            price or release sampled, likewise. NaN where it was not finite.
     """
 
     def __init__(self, constraints: ShownConstraints) -> None:
@@ -160,11 +153,7 @@ class Samples:
         return (last - first) / (now - began) if now > began else 0.0
 
     def add(self, last: Record | None) -> None:
-        """Take a sample in; it becomes a point if a round has come since the one before.
-
-        Args:
-            last: the last round that is durable and sent: one that is not may yet come out anew.
-        """
+        """Take the last round that is durable and sent in: another may yet come out anew."""
         self._pace.append((time.monotonic(), 0 if last is None else last.k))
         if last is None or last.k == self.round:
             return

@@ -107,10 +107,6 @@ class Live:
     """Samples a run by the clock, and tells every viewer what is new to it.
 
     Args:
-        metrics: the process's counters.
-        plan: the plan that is carried out.
-        config: the run.
-        ledger: accounts of the agents, if there are any.
         sample: the last round that was sent, None before the first.
         facts: who is there, and what is wrong.
     """
