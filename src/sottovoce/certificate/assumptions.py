@@ -147,13 +147,7 @@ def _regions(cloud: CloudView, domain: Sequence[Group]) -> Iterator[Assumption]:
 def convex_sums(
     cloud: CloudView, domain: Sequence[Group], found: Sequence[Assumption]
 ) -> dict[int, bool]:
-    """For each sum, from 0, whether it is proven convex.
-
-    Args:
-        cloud: the public problem.
-        domain: the boxes the states are kept in.
-        found: what ``public_assumptions`` found of the constraints as stated.
-    """
+    """For each sum, from 0, whether it is proven convex, given the public assumptions ``found``."""
     stated: dict[int, bool] = {}
     for a in found:
         if a.row is not None and a.name.startswith("convexity"):
@@ -178,10 +172,7 @@ def private_assumptions(
 ) -> Iterator[Assumption]:
     """Check what takes the objectives: their convexity and smoothness, and the saddle point.
 
-    Args:
-        problem: the whole problem, objectives included.
-        domain: the boxes the states are kept in.
-        sound: whether everything public holds; without it there is no saddle point to look for.
+    Unless all that is public is ``sound`` there is no saddle point to look for.
     """
     strict = True
     known = _alike_objectives(problem, domain)

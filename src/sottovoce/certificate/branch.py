@@ -55,17 +55,11 @@ def maximise_norm(
     budget: int,
     found: float = -np.inf,
 ) -> Maximum:
-    """Bound the maximum of an objective over a box from above and from below.
+    """Bound the maximum of a norm over a box, an interval of shape (n,), from above and from below.
 
-    The search ends when upper <= found + tolerance * |found|, when no box can be
-    improved, or when `budget` boxes have been bounded.
-
-    Args:
-        objective: What to maximise_norm.
-        box: One interval of shape (n,) with finite ends.
-        tolerance: The relative gap to reach.
-        budget: The number of boxes that may be bounded.
-        found: A value the maximum is known to reach elsewhere; boxes that cannot beat it are cut.
+    The search ends when upper <= found + tolerance * |found|, when no box can be improved, or when
+    `budget` boxes have been bounded. Boxes that cannot beat `found`, a value that is known to be
+    reached elsewhere, are cut.
     """
     at, settled, count = split_point(box.lower, box.upper), -np.inf, 0
     fresh = _Boxes(box.lower[:, None], box.upper[:, None], np.array([np.inf]), np.array([_AGAIN]))
@@ -343,7 +337,9 @@ def singular_bounds(matrices: FloatArray) -> tuple[FloatArray, FloatArray]:
 
     for whatever U, S, V were computed, tight to about 1e-12 relatively.
     """
-    scale = _scale(matrices, axis=(-2, -1))
+    # Powers of two, so that squares neither overflow nor vanish.
+    _, exponent = np.frexp(np.max(np.abs(matrices), axis=(-2, -1), initial=0.0))
+    scale = np.ldexp(1.0, np.clip(exponent, -1000, 1000))
     scaled = matrices / scale[..., None, None]
     u, s, vt = np.linalg.svd(scaled, full_matrices=False)
     rank = s.shape[-1]
@@ -376,9 +372,3 @@ def _frobenius(matrices: FloatArray) -> FloatArray:
     terms = matrices.shape[-1] * matrices.shape[-2]
     total = np.sqrt(np.sum(np.square(matrices), axis=(-2, -1)))
     return np.asarray(total * (1 + (terms + 4) * _ROUNDING * 2) + _UNDERFLOW)
-
-
-def _scale(numbers: FloatArray, axis: tuple[int, int] | None = None) -> FloatArray:
-    """Return powers of two by which to divide so that squares neither overflow nor vanish."""
-    _, exponent = np.frexp(np.max(np.abs(numbers), axis=axis, initial=0.0))
-    return np.asarray(np.ldexp(1.0, np.clip(exponent, -1000, 1000)))

@@ -52,10 +52,7 @@ def contribution_ranges(
 ) -> Contributions:
     """Bound every contribution over the boxes of ``domain``, in outward-rounded arithmetic.
 
-    Args:
-        sums: what agents contribute to.
-        domain: the agents with their boxes.
-        fleets: what ``fleets_of`` makes of both, if it is known.
+    ``fleets`` is what ``fleets_of`` makes of both, if it is known.
 
     Raises:
         CertificateError: if a contribution has no finite bound.
@@ -139,13 +136,7 @@ def _where_defined(h: Expression, box: IntervalBox) -> Interval:
 def row_ranges(
     fleets: Sequence[Fleet], count: int, enclosed: Callable[[Expression, IntervalBox], Interval]
 ) -> tuple[Array, Array]:
-    """Return least and largest values of rows over the agents' boxes, without their constants.
-
-    Args:
-        fleets: the agents with their terms.
-        count: the number of rows.
-        enclosed: how a term is enclosed.
-    """
+    """Return least and largest values of rows over the agents' boxes, without their constants."""
 
     def values(fleet: Fleet) -> list[tuple[int, list[Array]]]:
         found = [enclosed(h, agent_box(h, fleet.group)) for h in fleet.terms]

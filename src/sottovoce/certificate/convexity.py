@@ -124,11 +124,8 @@ def smoothness(
 ) -> Judgement:
     """Decide whether f and its derivatives up to ``order`` are defined and finite on a box.
 
-    Args:
-        expr: f.
-        box: as for ``convexity``.
-        parameters: as for ``convexity``.
-        order: 2 for a constraint, 1 for an objective, as the paper asks.
+    Arguments are those of ``convexity``; the paper asks for order 2 of a constraint, 1 of an
+    objective.
     """
     remedy = "shrink the box so that every root, quotient and logarithm stays defined"
     f, region = _prepared(expr, box, parameters)

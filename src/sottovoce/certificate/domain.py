@@ -199,9 +199,8 @@ def _room(lower: Array, least: float) -> Array:
         lower: the least value of each summand.
         least: a lower bound of their sum.
     """
-    room: Array = lower - (least - 4.0 * np.spacing(abs(least)))
-    room += 2.0 * np.spacing(np.maximum(np.abs(room), np.abs(lower)))
-    return room
+    room = lower - (least - 4.0 * np.spacing(abs(least)))
+    return np.asarray(room + 2.0 * np.spacing(np.maximum(np.abs(room), np.abs(lower))))
 
 
 def _shrinkage(low: Array, high: Array, new_low: Array, new_high: Array) -> float:
@@ -335,11 +334,6 @@ def contract(
 
     {x in box : expr(x) <= upper} is contained in the result, box by box. Points at which expr is
     undefined do not satisfy the constraint.
-
-    Args:
-        expr: The constraint's left-hand side, canonical.
-        box: An interval for each symbol; for a fleet, arrays over agents.
-        upper: The right-hand side; for a fleet, an array over agents.
 
     Raises:
         EmptyDomainError: No point of some box satisfies the constraint: a proof, not a guess.

@@ -49,11 +49,8 @@ def slope_bounds(
 ) -> tuple[Array, Array]:
     """Bound ``|dh/dx_i|`` over X_i for every agent i of a fleet; upper bounds and values met.
 
-    Args:
-        h: the formula of the agents' contribution.
-        group: the agents with their boxes.
-        convex: whether it is proven convex; then its slope by a component never decreases in it.
-        tolerance: relative gap at which subdivision stops.
+    Where h is proven ``convex`` its slope by a component never decreases in it; subdivision stops
+    at the relative gap ``tolerance``.
     """
     slopes = gradient(exact(h), group.symbols)
     states = {s for d in slopes.values() for s in d.symbols} & set(group.symbols)
@@ -83,11 +80,8 @@ def mixture_bounds(
 ) -> Iterator[tuple[int, float, float]]:
     """Bound the slope of a formula that mixes agents by each of them: agent, bound, value met.
 
-    Args:
-        fleet: the formula, as one agent with the states of all of them.
-        owners: the agent that each of these belongs to.
-        convex: whether the formula is proven convex.
-        tolerance: relative gap at which subdivision stops.
+    ``fleet`` is the formula as one agent with the states of all ``owners``; the rest is as for
+    ``slope_bounds``.
     """
     group, formula = fleet.group, fleet.terms[0]
     box = _box(group, 0)

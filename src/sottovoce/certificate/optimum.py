@@ -124,12 +124,7 @@ def reference_optimum(problem: Problem) -> ReferenceOptimum:
 
 
 def known_saddle(problem: Problem, *, most: int | None = None) -> ReferenceOptimum | None:
-    """Return the saddle point, None where there is none to be had.
-
-    Args:
-        problem: as for ``reference_optimum``.
-        most: states beyond which it is not looked for.
-    """
+    """Return the saddle point; None where there is none to be had, or more than ``most`` states."""
     if most is not None and problem.size > most:
         return None
     try:

@@ -53,16 +53,12 @@ class SlaterPoint:
 
 
 def slater_point(cloud: CloudView, domain: Sequence[Group]) -> SlaterPoint:
-    """Find x in X with ``max_j g_j(x) < 0`` and certify it in outward-rounded arithmetic.
+    """Find x in the boxes of ``domain`` with ``max_j g_j(x) < 0`` and certify it by intervals.
 
     In small problems x comes close to the largest slack, ``min_x max_j g_j(x)``; for fleets the
     first point that will do is taken. The paper assumes that there is one; here it is shown.
     Affine equalities need no interior, only a point of the box that meets them together with the
     inequalities: no float may do so exactly, so that this part is checked, not proven.
-
-    Args:
-        cloud: the constraints g.
-        domain: the same agents with the boxes X_i in which to look.
     """
     constraints = _Constraints(cloud)
     small = max(cloud.size, cloud.rows) <= _SMALL

@@ -11,15 +11,9 @@ Indices: TypeAlias = NDArray[np.int64]
 
 
 def connected(count: int, left: ArrayLike, right: ArrayLike) -> Indices:
-    """Number the connected components of a graph, from 0 in the order of their first nodes.
+    """Return the connected component of every node of a graph with edges ``left - right``.
 
-    Args:
-        count: the number of nodes.
-        left: one end of every edge.
-        right: the other.
-
-    Returns:
-        The component of every node, shape (count,).
+    They are numbered from 0 in the order of their first nodes.
     """
     from scipy.sparse import coo_array  # 16 MB that an agent can do without
     from scipy.sparse.csgraph import connected_components

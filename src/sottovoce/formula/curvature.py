@@ -264,19 +264,11 @@ class Calculus:
     def _judged(self, expr: Expression) -> Curvature:
         if not self._moving(expr) or expr.is_symbol:
             return _AFFINE
-        if expr.op == Op.ADD:
-            return self._sum(expr)
-        if expr.op == Op.MUL:
-            return self._product(expr)
-        if expr.op == Op.POW:
-            return self._power(expr)
-        if expr.op == Op.EXP:
-            return self._exp(expr)
-        if expr.op == Op.LOG:
-            return self._log(expr)
-        if expr.op in NONSMOOTH:
-            return self._nonsmooth(expr)
-        return Curvature(why=f"no rule is for slopes that jump, got {brief(expr)}")
+        rules = {Op.ADD: self._sum, Op.MUL: self._product, Op.POW: self._power, Op.EXP: self._exp,
+                 Op.LOG: self._log} | dict.fromkeys(NONSMOOTH, self._nonsmooth)  # fmt: skip
+        if expr.op not in rules:
+            return Curvature(why=f"no rule is for slopes that jump, got {brief(expr)}")
+        return rules[expr.op](expr)
 
     # Functions of one formula ---------------------------------------------------------------------
 

@@ -65,12 +65,7 @@ def exact(expr: Expression) -> Expression:
 
 
 def gradient(expr: Expression, symbols: Iterable[Expression]) -> dict[Expression, Expression]:
-    """Return ``df/ds`` for every symbol s that f depends on, in the order of ``symbols``.
-
-    Args:
-        expr: f, canonical.
-        symbols: what to differentiate by.
-    """
+    """Return ``df/ds`` for every symbol s that f depends on, in the order of ``symbols``."""
     wanted = list(symbols)
     chosen = frozenset(wanted)
     if not expr.symbols & chosen:

@@ -156,11 +156,6 @@ def enclose_with_gradient(
 
     Where a part of the formula may jump, no finite slope bounds its changes: the whole line does.
 
-    Args:
-        expr: As for `enclose`.
-        box: As for `enclose`.
-        variables: The n symbols to differentiate by.
-
     Returns:
         The enclosure of expr, of the box's shape, and that of d expr / d variables[i] at index i of
         an array of shape (n, *shape).
@@ -191,12 +186,7 @@ def _may_jump(node: Expression, values: Mapping[Expression, Interval]) -> BoolAr
 
 
 def value_range(expr: Expression, box: Mapping[Expression, Ends]) -> tuple[FloatArray, FloatArray]:
-    """Return ends that hold all values of a formula; where it is undefined is passed over.
-
-    Args:
-        expr: A canonical formula.
-        box: The least and the largest value of every symbol, two numbers or two arrays.
-    """
+    """Return ends that hold all values of a formula; where it is undefined is passed over."""
     value = evaluate(expr, {symbol: interval(*ends) for symbol, ends in box.items()})[expr]
     return value.lower, value.upper
 
