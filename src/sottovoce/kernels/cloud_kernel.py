@@ -133,11 +133,12 @@ def _regions(regions: Sequence[Ball | Level]) -> dict[str, NDArray[np.generic]]:
     zeros = [np.zeros(len(region.members)) for region in regions]
     centers = [getattr(r, "center", zero) for r, zero in zip(regions, zeros, strict=True)]
     ranges = [getattr(r, "ranges", ((0.0, 0.0),) * len(r.members)) for r in regions]
+    least, most = np.array([pair for part in ranges for pair in part]).reshape(-1, 2).T.copy()
+    width = np.where(most > least, most - least, np.inf)
     return {
         "starts": _starts([len(region.members) for region in regions]),
         "members": np.array([m for region in regions for m in region.members], dtype=np.int64),
-        "least": np.array([low for part in ranges for low, _ in part], dtype=np.float64),
-        "most": np.array([high for part in ranges for _, high in part], dtype=np.float64),
+        "least": least, "most": most, "low": least - width, "high": most + width,
         "centers": np.array([c for part in centers for c in part], dtype=np.float64),
         "radii": np.array([getattr(r, "radius", -1.0) for r in regions], dtype=np.float64),
         "levels": np.array([getattr(r, "level", 0.0) for r in regions], dtype=np.float64),
@@ -147,7 +148,7 @@ def _regions(regions: Sequence[Ball | Level]) -> dict[str, NDArray[np.generic]]:
         "phi_register_starts": _starts([file.size for file in files]),
         "phi_outputs": _joined([tape.outputs for tape in tapes], np.int32),
         "phi_output_starts": _starts([tape.outputs.size for tape in tapes]),
-    }
+    }  # fmt: skip
 
 
 def _phi_tape(region: Ball | Level) -> TapeCode:

@@ -18,9 +18,8 @@ threads there are.
 from . import plain as cython
 from .plain import *
 from .plain import Struct as FleetView
-from .plain import Struct as TapeView
 from .plain import fill_struct as fill_fleet_view
-from .tape import accumulate, accumulate_product, point_to_tape
+from .tape import accumulate, accumulate_product
 
 
 def output(fleet, tape, i):
@@ -203,9 +202,6 @@ class FleetCore:
         self.tapes = tapes
         if not cython.compiled:
             self.view = FleetView()
-            for name in tapes:
-                setattr(self.view, name, TapeView())
-                point_to_tape(getattr(self.view, name), tapes[name])
         view = cython.address(self.view)
         fill_fleet_view(view, sizes | arrays | tapes)
         view.blocks = (view.count + view.width - 1) // view.width

@@ -131,10 +131,14 @@ POINTERS = {"float64": doubles, "int64": doubles, "int32": ints, "uint64": words
 def fill_struct(to, values):
     """Set the fields that a dictionary names; setup writes one such function per C struct."""
     for name, value in values.items():
-        if isinstance(value, tuple):
-            continue  # a tape, which is set where it is read
-        array = isinstance(value, np.ndarray)
-        setattr(to, name, POINTERS[value.dtype.name](value) if array else value)
+        if isinstance(value, tuple):  # a tape: its code and its outputs
+            tape = Struct()
+            tape.code, tape.outputs = map(ints, value)
+            tape.size, tape.count = map(len, value)
+            value = tape
+        elif isinstance(value, np.ndarray):
+            value = POINTERS[value.dtype.name](value)
+        setattr(to, name, value)
 
 
 def spread(to, value):

@@ -19,8 +19,6 @@ from .linear import cholesky, eliminate
 from .plain import *
 from .projection import (
     factorise,
-    high_edge,
-    low_edge,
     phi,
     project,
     project_work,
@@ -340,10 +338,8 @@ def at_edge(model, r, i, price, u):
     """Whether an edge holds member i of region r."""
     if model.public_set.radii[r] >= 0.0:
         return False
-    if price[model.public_set.members[i]] > 0.0:
-        bound = high_edge(model.public_set, i)
-    else:
-        bound = low_edge(model.public_set, i)
+    priced: cython.bint = price[model.public_set.members[i]] > 0.0
+    bound = model.public_set.high[i] if priced else model.public_set.low[i]
     return fabs(u - bound) <= EDGE_ROUNDING * fabs(bound)
 
 

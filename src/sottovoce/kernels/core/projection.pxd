@@ -7,6 +7,8 @@ cdef struct PublicSet:
     int64_t* members
     double* least            # what the members can be, laid out as they are
     double* most
+    double* low              # where a region ends: one width beyond what its members can be
+    double* high
     double* centers          # of balls, likewise
     double* radii            # of balls; negative for {phi_r(u) + level_r <= 0}
     double* levels
@@ -27,7 +29,5 @@ cdef double phi(PublicSet* public_set, Py_ssize_t r, double* u, double* gradient
 cdef void project_region(PublicSet* public_set, Py_ssize_t r, double* v, double* weight, double* u, double* work) noexcept nogil
 cdef double minimise_penalty(PublicSet* public_set, Py_ssize_t r, double nu, double* v, double* weight, double* u, double* work) noexcept nogil
 cdef void hold_edges(PublicSet* public_set, Py_ssize_t r, double nu, double* v, double* weight, double* u, double* gradient, double* held) noexcept nogil
-cdef double low_edge(PublicSet* public_set, Py_ssize_t i) noexcept nogil
-cdef double high_edge(PublicSet* public_set, Py_ssize_t i) noexcept nogil
 cdef void factorise(Py_ssize_t size, double* hessian, double nu, double* weight, double* held, double* factor) noexcept nogil
 cdef void solve_factored(Py_ssize_t size, double* factor, double* right) noexcept nogil

@@ -47,18 +47,6 @@ def project(v, weight, public_set, u, work):
             u[public_set.members[start + i]] = nearest[i]
 
 
-def low_edge(public_set, i):
-    """The least that member i may be: one width below its range."""
-    width = public_set.most[i] - public_set.least[i]
-    return public_set.least[i] - width if width > 0.0 else -inf
-
-
-def high_edge(public_set, i):
-    """The largest that member i may be."""
-    width = public_set.most[i] - public_set.least[i]
-    return public_set.most[i] + width if width > 0.0 else inf
-
-
 def project_ball(size, v, weight, center, radius, u):
     """Fill u with the nearest point of ``|u - c| <= radius``.
 
@@ -122,7 +110,7 @@ def project_region(public_set, r, v, weight, u, work):
     factor = skip(hessian, size * size)
     level = public_set.levels[r]
     for i in range(size):
-        u[i] = min(max(v[i], low_edge(public_set, start + i)), high_edge(public_set, start + i))
+        u[i] = min(max(v[i], public_set.low[start + i]), public_set.high[start + i])
     value = phi(public_set, r, u, gradient, hessian) + level
     if value <= 0.0:
         return
@@ -170,8 +158,8 @@ def hold_edges(public_set, r, nu, v, weight, u, gradient, held):
     start = public_set.starts[r]
     for i in range(public_set.starts[r + 1] - start):
         pull = weight[i] * (u[i] - v[i]) + nu * gradient[i]
-        below: cython.bint = u[i] <= low_edge(public_set, start + i) and pull > 0.0
-        above: cython.bint = u[i] >= high_edge(public_set, start + i) and pull < 0.0
+        below: cython.bint = u[i] <= public_set.low[start + i] and pull > 0.0
+        above: cython.bint = u[i] >= public_set.high[start + i] and pull < 0.0
         held[i] = 1.0 if below or above else 0.0
 
 
@@ -205,8 +193,8 @@ def minimise_penalty(public_set, r, nu, v, weight, u, work):
         for _ in range(PROJECTION_HALVINGS):
             distance = 0.0
             for i in range(size):
-                there[i] = max(u[i] + share * step[i], low_edge(public_set, start + i))
-                there[i] = min(there[i], high_edge(public_set, start + i))
+                there[i] = max(u[i] + share * step[i], public_set.low[start + i])
+                there[i] = min(there[i], public_set.high[start + i])
                 distance += weight[i] * ((there[i] - v[i]) * (there[i] - v[i]))
             value = phi(public_set, r, there, gradient, hessian)
             slack = 4.0 * PROJECTION_ROUNDING * fabs(here)
