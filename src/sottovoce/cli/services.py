@@ -5,9 +5,11 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Awaitable, Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import accumulate
+from multiprocessing import get_context
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
@@ -31,9 +33,11 @@ from sottovoce.network.observe import logs
 from sottovoce.progress import Progress, watched
 
 if TYPE_CHECKING:
+    from sottovoce.algorithm.algorithm import Algorithm
     from sottovoce.network.agent import AgentResult
     from sottovoce.network.agent_group import AgentGroup
     from sottovoce.network.cloud import CloudResult
+    from sottovoce.privacy.noise_plan import NoisePlan
     from sottovoce.problem.agents import Array
     from sottovoce.problem.problem import Problem
 
@@ -105,18 +109,16 @@ class CloudOptions(HelperOptions):
         }
 
 
-@with_options
-def cloud_command(folder: PublicFolder, options: CloudOptions) -> None:
-    """Run the cloud of a problem: add up contributions, add noise, send prices.
+def _in_own_process(work: Callable[..., _T], *arguments: object) -> _T:
+    """Return what a function returns in a new process.
 
-    Killed at any moment, the same command continues the same run. What is not given is taken from
-    problem.toml. Counting lost agents' last contributions again needs --hide offset or everything.
-    With --algorithm tikhonov agents send states, and the noise is the paper's. With --helper
-    agents' contributions are masked, and each half adds the noise: their operators must not
-    collude.
-
-    Example: sottovoce cloud examples/paper --keys cloud-keys --store run.db
+    A certificate and a plan take libraries and memory that serving a run does not.
     """
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
+        return pool.submit(work, *arguments).result()
+
+
+def _plan_of_cloud(folder: Path, options: CloudOptions) -> tuple[NoisePlan, int, Algorithm]:
     with options.reading(folder) as (problem, rounds, tell):
         from sottovoce.study.prediction import predict_publicly
 
@@ -131,6 +133,27 @@ def cloud_command(folder: PublicFolder, options: CloudOptions) -> None:
         )
         # The cloud knows no objective: only public figures can tell it what to expect.
         warn_if_useless(predict_publicly(plan, rounds), strict=options.strict, say=_log_useless)
+    return plan, rounds, algorithm
+
+
+def _plan_of_helper(folder: Path, options: HelperOptions) -> NoisePlan:
+    with options.reading(folder) as (problem, rounds, tell):
+        return options.plan(problem, public=True, rounds=rounds, split=True, progress=tell)
+
+
+@with_options
+def cloud_command(folder: PublicFolder, options: CloudOptions) -> None:
+    """Run the cloud of a problem: add up contributions, add noise, send prices.
+
+    Killed at any moment, the same command continues the same run. What is not given is taken from
+    problem.toml. Counting lost agents' last contributions again needs --hide offset or everything.
+    With --algorithm tikhonov agents send states, and the noise is the paper's. With --helper
+    agents' contributions are masked, and each half adds the noise: their operators must not
+    collude.
+
+    Example: sottovoce cloud examples/paper --keys cloud-keys --store run.db
+    """
+    plan, rounds, algorithm = _in_own_process(_plan_of_cloud, folder, options)
 
     def serve() -> Awaitable[CloudResult]:
         from sottovoce.network.cloud import Cloud
@@ -155,8 +178,7 @@ def helper_command(folder: PublicFolder, options: HelperOptions) -> None:
 
     Example: sottovoce helper examples/paper --keys helper-keys --store helper.db
     """
-    with options.reading(folder) as (problem, rounds, tell):
-        plan = options.plan(problem, public=True, rounds=rounds, split=True, progress=tell)
+    plan = _in_own_process(_plan_of_helper, folder, options)
 
     def serve() -> Awaitable[None]:
         from sottovoce.network.helper import Helper

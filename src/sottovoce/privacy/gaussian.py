@@ -31,8 +31,8 @@ from dataclasses import dataclass
 from typing import Final, TypeVar, cast
 
 import numpy as np
+import scipy  # its modules load when they are first used: serving a run needs none of them
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import erf, erfcx, ndtr, ndtri
 
 from sottovoce.errors import InputError
 
@@ -167,7 +167,7 @@ class Attacker:
         beta(alpha) = Phi(Phi^-1(1 - alpha) - mu)
         """
         alpha = _within("false_alarm", false_alarm, 0.0, 1.0, "lie in [0, 1]")
-        quantile = np.clip(-ndtri(alpha), -FAR, FAR)
+        quantile = np.clip(-scipy.special.ndtri(alpha), -FAR, FAR)
         return cast("Real", _unwrapped(_phi_below(quantile - self.mu, np.abs(quantile) + self.mu)))
 
 
@@ -176,7 +176,7 @@ def attacker(mu: float) -> Attacker:
     m = float(_at_least_zero("mu", mu))
     return Attacker(
         mu=m,
-        advantage=min(float(erf(m / math.sqrt(8))) * (1 + MARGIN), 1.0),
+        advantage=min(float(scipy.special.erf(m / math.sqrt(8))) * (1 + MARGIN), 1.0),
         equal_error_rate=float(_phi_below(np.asarray(-m / 2), np.asarray(m))),
     )
 
@@ -202,7 +202,7 @@ def _integral(s: Floats, mu: Floats) -> Floats:
 
 def _mills(x: Floats) -> Floats:
     """Return R(x) = (1 - Phi(x))/phi(x)."""
-    ratio: Floats = math.sqrt(math.pi / 2) * erfcx(x * math.sqrt(0.5))
+    ratio: Floats = math.sqrt(math.pi / 2) * scipy.special.erfcx(x * math.sqrt(0.5))
     return ratio
 
 
@@ -221,7 +221,7 @@ def _log_below(delta: Floats) -> Floats:
 
 def _upper_quantile(delta: Floats) -> Floats:
     """Return K = Q^-1(delta), Q = 1 - Phi, rounded up."""
-    k: Floats = -ndtri(delta)
+    k: Floats = -scipy.special.ndtri(delta)
     return k + 32 * UNIT * (1 + np.abs(k))
 
 
@@ -235,7 +235,7 @@ def _kappa(epsilon: Floats, delta: Floats) -> Floats:
 
 def _phi_below(x: Floats, scale: Floats) -> Floats:
     """Return Phi(x) rounded down, x being known up to MARGIN scale."""
-    below: Floats = ndtr(x - MARGIN * scale) * (1 - 16 * MARGIN)
+    below: Floats = scipy.special.ndtr(x - MARGIN * scale) * (1 - 16 * MARGIN)
     return below
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy.special import chdtri, ndtri
+import scipy
 
 from sottovoce.certificate.assumptions import SADDLE_LIMIT
 from sottovoce.certificate.certificate import Certificate
@@ -140,7 +140,7 @@ def feasibility(
     count = 1 if each_row else max(1, len(rows) + len(sums.regions))
     chance = -float(np.expm1(np.log(probability) / count))
     deviations = np.zeros(sums.count)
-    deviations[rows] = -ndtri(chance / edges[rows])
+    deviations[rows] = -scipy.special.ndtri(chance / edges[rows])
     for region in sums.regions:
         deviations[list(region.rows)] = _quantile(region, sums, chance)
     margin = np.where(checked, deviations * noise.sigma * _UP + noise.rounding, 0.0)
@@ -193,9 +193,11 @@ def expected_set(margins: Feasibility, noise: AveragedNoise) -> TargetSet:
 def _quantile(region: Region, sums: Sums, chance: float) -> Array:
     """By how many standard deviations the sums of a region may be off, all but that chance."""
     if ball_of(region) is not None:
-        return np.full(len(region.rows), np.sqrt(chdtri(len(region.rows), chance)))
+        return np.full(len(region.rows), np.sqrt(scipy.special.chdtri(len(region.rows), chance)))
     each = -np.expm1(np.log1p(-chance) / len(region.rows))
-    return np.array([-ndtri(each if falls else each / 2.0) for falls in may_fall(region, sums)])
+    return np.array(
+        [-scipy.special.ndtri(each if falls else each / 2.0) for falls in may_fall(region, sums)]
+    )
 
 
 def _level(region: Region, sums: Sums, noise: AveragedNoise, margin: Array) -> float:
