@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import lru_cache, reduce
+from functools import lru_cache
+from itertools import product
 from math import lcm
 from typing import TypeAlias
 
@@ -271,28 +272,20 @@ def _monomials(
     else:
         return None
     known = [part for part in parts if part is not None]
-    if len(known) < len(parts):
+    degree = sum(max(map(len, part), default=0) for part in known)
+    if len(known) < len(parts) or (degree > 2 and expr.op != Op.ADD):
         return None
     if expr.op == Op.ADD:
-        return _added(known)
-    degrees = sum(max(map(len, part), default=0) for part in known)
-    return reduce(_multiplied, known) if degrees <= 2 else None
-
-
-def _added(parts: Sequence[Mapping[Monomial, Fraction]]) -> dict[Monomial, Fraction]:
+        terms = [term for part in known for term in part.items()]
+    else:
+        terms = [((), Fraction(1))]
+        for part in known:
+            pairs = product(terms, part.items())
+            terms = [(tuple(sorted((*a, *b))), c * d) for (a, c), (b, d) in pairs]
     total: dict[Monomial, Fraction] = {}
-    for part in parts:
-        for at, c in part.items():
-            total[at] = total.get(at, Fraction(0)) + c
+    for at, c in terms:
+        total[at] = total.get(at, Fraction(0)) + c
     return {at: c for at, c in total.items() if c}
-
-
-def _multiplied(
-    left: Mapping[Monomial, Fraction], right: Mapping[Monomial, Fraction]
-) -> dict[Monomial, Fraction]:
-    return _added(
-        [{tuple(sorted((*a, *b))): c * d} for a, c in left.items() for b, d in right.items()]
-    )
 
 
 def definiteness(matrix: Sequence[Sequence[Fraction]]) -> int:
