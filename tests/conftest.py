@@ -5,10 +5,8 @@ from __future__ import annotations
 import inspect
 import warnings
 from pathlib import Path
-from typing import Any
 
 import pytest
-from hypothesis import settings
 
 from sottovoce.kernels.variant import PlainKernelsWarning, variant
 from sottovoce.network import identity
@@ -18,14 +16,8 @@ from sottovoce.problem.problem import Problem
 FAST = ("behaviour", "certificate", "cli", "formula", "kernels", "privacy", "problem", "report")
 """Rooms whose tests run few rounds; elsewhere only those marked ``core`` run uncompiled."""
 
-FEWEST = 20
-"""Examples that a property keeps in the ordinary suite, if it has as many."""
 
-
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    if config.getoption("--hypothesis-profile", None) == "ci":
-        for item in items:
-            draw_less(getattr(item, "obj", None))
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", PlainKernelsWarning)
         plain = variant() == "plain"
@@ -35,18 +27,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         needs = item.get_closest_marker("compiled") is not None
         if needs or (room not in FAST and item.get_closest_marker("core") is None):
             item.add_marker(skip)
-
-
-def draw_less(property_test: Any) -> None:
-    """Let the ordinary suite check a property on a third of its examples, the same ones always.
-
-    ``make test-slow`` checks it on all of them, which are new every time.
-    """
-    known = getattr(property_test, "_hypothesis_internal_use_settings", None)
-    if known is not None and not hasattr(property_test, "draws_less"):
-        fewer = min(known.max_examples, max(FEWEST, known.max_examples // 3))
-        property_test._hypothesis_internal_use_settings = settings(known, max_examples=fewer)
-        property_test.draws_less = True
 
 
 @pytest.hookimpl(tryfirst=True)

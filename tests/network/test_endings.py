@@ -15,7 +15,8 @@ from network_harness import free_port, member, plan_for, serving
 
 from sottovoce.network.agent import AgentStore
 from sottovoce.network.failures import BusyError, DiskError
-from sottovoce.network.identity import authorization as gate_module
+from sottovoce.network.identity import certificates as gate_module
+from sottovoce.network.identity.certificates import Authorization, Identity
 from sottovoce.network.observe import logs as logs_module
 from sottovoce.network.observe.logs import LINES, PERIOD_SECONDS, LogRateLimiter
 from sottovoce.network.protocol.actions import Memory
@@ -95,13 +96,19 @@ async def test_a_clock_that_jumps_stops_no_agent(
     paper: Problem, keys: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ahead = SimpleNamespace(time=lambda: time.time() + 4e8, monotonic=time.monotonic)
+    objection = Authorization.objection
+
+    def ahead_of_agents(self: Authorization, identity: Identity | None) -> Code | None:
+        with monkeypatch.context() as clock:  # the cloud's alone
+            clock.setattr(gate_module, "time", ahead)
+            return objection(self, identity)
 
     async with serving(plan_for(paper), keys, tmp_path / "run.db", rounds=3) as cloud:
         task = asyncio.create_task(member(paper, ALL[:1], cloud, keys, tmp_path).run())
         while len(cloud._machine.present) == 0:
             await asyncio.sleep(0.01)
         with monkeypatch.context() as patch:
-            patch.setattr(gate_module, "time", ahead)
+            patch.setattr(Authorization, "objection", ahead_of_agents)
             while len(cloud._machine.present):
                 await asyncio.sleep(0.01)
             await asyncio.sleep(0.5)
