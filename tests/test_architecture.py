@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import ast
 from collections import defaultdict
+from functools import cache
 from pathlib import Path
 
 import sottovoce as sv
@@ -70,6 +71,11 @@ PUBLIC = [
 ]
 
 
+@cache
+def parsed(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
 def layer_of(module: str) -> str:
     parts = module.split(".")
     return parts[1] if len(parts) > 1 else ""
@@ -77,7 +83,7 @@ def layer_of(module: str) -> str:
 
 def imports(path: Path) -> set[str]:
     found: set[str] = set()
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in ast.walk(parsed(path)):
         if isinstance(node, ast.ImportFrom) and node.module and node.level == 0:
             found.add(node.module)
             found |= {f"{node.module}.{alias.name}" for alias in node.names}
@@ -111,7 +117,7 @@ def test_no_two_modules_types_or_public_functions_share_a_name() -> None:
             continue
         where = str(path.relative_to(SOURCE))
         places["module", path.stem].append(where)
-        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+        for node in parsed(path).body:
             if isinstance(node, ast.ClassDef):
                 places["class", node.name].append(where)
             elif isinstance(node, ast.FunctionDef) and not node.name.startswith("_"):
@@ -122,7 +128,7 @@ def test_no_two_modules_types_or_public_functions_share_a_name() -> None:
 def test_every_public_function_has_a_docstring() -> None:
     without = []
     for path in SOURCE.rglob("*.py"):
-        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+        for node in parsed(path).body:
             if not isinstance(node, ast.FunctionDef | ast.ClassDef):
                 continue
             if not node.name.startswith("_") and not ast.get_docstring(node):
@@ -137,7 +143,7 @@ def test_the_package_says_it_is_typed() -> None:
 def shell_texts(path: Path) -> list[ast.expr]:
     """The texts that a file gives to a shell: ["sh", "-c", text], or ``shell=True``."""
     found: list[ast.expr] = []
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in ast.walk(parsed(path)):
         if isinstance(node, ast.List):
             words = [word.value if isinstance(word, ast.Constant) else None for word in node.elts]
             if tuple(words[:2]) in (("sh", "-c"), ("bash", "-c")):

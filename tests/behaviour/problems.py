@@ -70,6 +70,12 @@ def valves(*, convex: bool = True) -> sv.Problem:
     )
 
 
+def coupled() -> sv.Problem:
+    """Two agents in one square."""
+    x = sv.agents(2, lower=-1, upper=1)
+    return sv.Problem(objectives=list(x**2), constraints=[(x[0] + 10 * x[1]) ** 2 <= 50])
+
+
 def mixed() -> sv.Problem:
     """Constraints that mix agents: a disc, a soft maximum, an equality."""
     x = sv.agents(["pump", "valve", "tank"], lower=-2, upper=2)

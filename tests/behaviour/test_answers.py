@@ -151,12 +151,12 @@ def test_a_crowd_that_is_too_small_cannot_hide_everything(name: str) -> None:
 @pytest.mark.parametrize("make", [p.small_fleet, p.nonsmooth, p.flows])
 def test_private_sets_nonsmooth_formulas_and_matrices_are_simulated(make: Any) -> None:
     problem = make()
-    x = sv.simulate(problem, rounds=200).x[0]
+    x = sv.simulate(problem, rounds=200, record=[]).x[0]
     np.testing.assert_allclose(x, sv.reference_optimum(problem).x, atol=2e-3)
 
 
 def test_code_is_simulated() -> None:
-    result = sv.simulate(p.coded(), rounds=200)
+    result = sv.simulate(p.coded(), rounds=200, record=[])
     assert result.x[0].sum() == pytest.approx(6.0, abs=1e-3)
     np.testing.assert_allclose(result.x[0], [1.92, 1.04, 3.04], atol=0.01)
     assert result.saddle_x is None
@@ -165,7 +165,7 @@ def test_code_is_simulated() -> None:
 def test_private_sets_are_kept_whatever_the_noise() -> None:
     problem = p.small_fleet()
     noise = p.plan(problem, epsilon=0.2, delta=1e-6, hide=sv.Everything(rounds=40))
-    result = sv.simulate(problem, noise, runs=3, seed=5)
+    result = sv.simulate(problem, noise, runs=3, seed=5, record=[])
     rng = np.random.default_rng(3)
     need = rng.uniform(3.0, 9.0, 40)
     window = np.where(rng.uniform(size=(40, 3)) < 0.8, 8.0, 2.0)
@@ -179,6 +179,8 @@ def test_the_papers_algorithm_approaches_the_optimum_without_noise() -> None:
     problem = p.bakeries()
     best = sv.reference_optimum(problem)
     start = np.abs(np.full(3, 0.0) - best.x).max()
-    result = sv.simulate(problem, rounds=20_000, algorithm=sv.paper.Tikhonov(gamma_bar=0.05))
+    result = sv.simulate(
+        problem, rounds=20_000, record=[], algorithm=sv.paper.Tikhonov(gamma_bar=0.05)
+    )
     assert np.abs(result.x[0] - best.x).max() < 0.2 * start
     assert result.algorithm.startswith("Tikhonov")

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import sqlite3
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -21,15 +21,9 @@ sv: Any = sottovoce  # wrong types are refused too
 INPUT, PRIVACY, PROBLEM = sv.errors.InputError, sv.errors.PrivacyError, sv.errors.ProblemError
 
 
-@cache
-def certified() -> Any:
-    return p.certify(p.bakeries())
-
-
 def planned(**changed: Any) -> Any:
     """A plan for the bakeries with something changed."""
-    promise = {"epsilon": 1.0, "delta": 0.01, "hide": sv.Trajectory(radius=2.0, rounds=50)}
-    return sv.plan(changed.pop("certificate", None) or certified(), **promise | changed)
+    return p.plan(changed.pop("certificate", None) or p.bakeries(), **({"rounds": 50} | changed))
 
 
 def two(*rows: Any, lower: Any = -1, upper: Any = 1, objectives: Any = None) -> Any:
@@ -71,27 +65,14 @@ def excluded_fleet() -> Any:
     return sv.Problem(objectives=sum(s**2 for s in r), constraints=[sv.total(ev) <= 1, sum(r) >= 3])
 
 
-def of_paper(**changed: Any) -> Any:
-    """A plan of the paper's method for the paper's problem, with something changed."""
-    return papers(paper(), **changed)
+def papers(stated: Any, **changed: Any) -> Any:
+    """A plan of the paper's method, with something changed."""
+    return p.plan(stated, rounds=50, method="paper", **changed)
 
 
-def papers(certified: Any, **changed: Any) -> Any:
-    promise = {"epsilon": 1.0, "delta": 0.01, "hide": sv.Trajectory(radius=2.0, rounds=50)}
-    return sv.paper.plan(certified, **promise | changed)
-
-
-@cache
-def paper() -> Any:
-    return p.certify(sv.gallery.get("paper"))
-
-
-@cache
-def coupled() -> Any:
-    x = sv.agents(2, lower=-1, upper=1)
-    return p.certify(
-        sv.Problem(objectives=[x[0] ** 2, x[1] ** 2], constraints=[(x[0] + 10 * x[1]) ** 2 <= 50])
-    )
+def of_paper(k_g: float, k_prime: tuple[float, ...]) -> Any:
+    """The paper's own problem with these constants."""
+    return papers(sv.gallery.paper(), constants=sv.paper.Constants(k_g=k_g, k_prime=k_prime))
 
 
 PLANS = [
@@ -108,12 +89,12 @@ PLANS = [
     Refusal("nothing to hide", lambda: planned(hide=None), INPUT, ("hide", "Trajectory", "Everything", "None")),
     Refusal("a word for what to hide", lambda: planned(hide="trajectory"), INPUT, ("hide", "Trajectory", "trajectory")),
     Refusal("radius 0", lambda: planned(hide=sv.Trajectory(radius=0.0)), INPUT, ("radius", "positive", "0")),
-    Refusal("a radius that is negative", lambda: sv.Offset(radius=-2.0, rounds=5) and planned(hide=sv.Offset(radius=-2.0, rounds=5)), INPUT, ("radius", "positive", "-2")),
+    Refusal("a radius that is negative", lambda: planned(hide=sv.Offset(radius=-2.0, rounds=5)), INPUT, ("radius", "positive", "-2")),
+    Refusal("no rounds", lambda: sv.Everything(rounds=0), INPUT, ("rounds", "0")),
+    Refusal("half a round", lambda: sv.Offset(radius=1.0, rounds=2.5), INPUT, ("rounds", "integer", "2.5")),
     Refusal("a radius that is infinite", lambda: planned(hide=sv.Trajectory(radius=math.inf)), INPUT, ("radius", "finite", "inf")),
     Refusal("a radius for too few agents", lambda: planned(hide=sv.Trajectory(radius=[1.0, 2.0])), INPUT, ("radius", "3", "2")),
     Refusal("a radius that is text", lambda: planned(hide=sv.Trajectory(radius="far")), INPUT, ("radius", "far|number")),
-    Refusal("no rounds", lambda: sv.Everything(rounds=0), INPUT, ("rounds", "0")),
-    Refusal("half a round", lambda: sv.Offset(radius=1.0, rounds=2.5), INPUT, ("rounds", "integer", "2.5")),
     Refusal("too few weights", lambda: planned(weights=[1.0, 1.0]), INPUT, ("weights", "1", "(2,)")),
     Refusal("weight 0", lambda: planned(weights=[0.0]), INPUT, ("weights", "positive", "0")),
     Refusal("weights that are text", lambda: planned(weights="equal"), INPUT, ("weights", "number|positive")),
@@ -124,10 +105,10 @@ PLANS = [
     Refusal("a hard row without a margin", lambda: promise_of(p.bakeries(hard=True)), PRIVACY, ("connection", "hard", "feasible")),
     Refusal("no room for a margin", lambda: planned(hide=sv.Everything(rounds=50), feasible=0.95), PRIVACY, ("feasible", "room", "epsilon")),
     Refusal("no room at any noise", lambda: planned(certificate=p.certify(two(lambda x: x[0] + x[1] <= -1.999999)), feasible=0.95), PRIVACY, ("feasible", "room", "relax|epsilon|radius")),
-    Refusal("too few constants", lambda: of_paper(constants=sv.paper.Constants(k_g=472.0, k_prime=(1.0, 2.0))), INPUT, ("constants", "7", "2")),
-    Refusal("a constant 0 where states move a gradient", lambda: of_paper(constants=sv.paper.Constants(k_g=472.0, k_prime=(0.0,) * 7)), PRIVACY, ("positive", "0", "noise")),
-    Refusal("a constant that under-noises", lambda: of_paper(constants=sv.paper.Constants(k_g=5.0, k_prime=(200.0,) * 7)), PRIVACY, ("sigma", "sv.plan", "allow_undernoised")),
-    Refusal("the paper's method where agents are coupled", lambda: papers(coupled()), PRIVACY, ("sigma", "sv.plan", "allow_undernoised")),
+    Refusal("too few constants", lambda: of_paper(k_g=472.0, k_prime=(1.0, 2.0)), INPUT, ("constants", "7", "2")),
+    Refusal("a constant 0 where states move a gradient", lambda: of_paper(k_g=472.0, k_prime=(0.0,) * 7), PRIVACY, ("positive", "0", "noise")),
+    Refusal("a constant that under-noises", lambda: of_paper(k_g=5.0, k_prime=(200.0,) * 7), PRIVACY, ("sigma", "sv.plan", "allow_undernoised")),
+    Refusal("the paper's method where agents are coupled", lambda: papers(p.coupled()), PRIVACY, ("sigma", "sv.plan", "allow_undernoised")),
     Refusal("the paper's method for a fleet", lambda: papers(p.rates()), PRIVACY, ("paper", "fleet", "sv.plan")),
     Refusal("the paper's method with an equality", lambda: papers(p.flows()), PRIVACY, ("paper", "equalit", "sv.plan")),
     Refusal("noise that is far too small", lambda: planned(hide=sv.Trajectory(radius=1e-9, rounds=50)), PRIVACY, ("radius", "epsilon|2^25")),
@@ -138,9 +119,9 @@ PLANS = [
     Refusal("a limit of no rounds", lambda: sv.accuracy_limit(p.bakeries(), planned(), 0), INPUT, ("rounds", "0")),
     Refusal("sigma 0", lambda: SecureSampler([0.0]), INPUT, ("sigma", "positive", "0")),
     Refusal("no sigma", lambda: SecureSampler([]), INPUT, ("sigma", "(0,)|empty")),
+    Refusal("too many values", lambda: SecureSampler([1.0]).release([1.0, 2.0]), INPUT, ("values", "(1,)", "(2,)")),
     Refusal("a value that is NaN", lambda: SecureSampler([1.0]).release([math.nan]), PRIVACY, ("values", "finite", "1")),
     Refusal("a value out of range", lambda: SecureSampler([1.0]).release([1e9]), PRIVACY, ("values", "2^25", "sigma")),
-    Refusal("too many values", lambda: SecureSampler([1.0]).release([1.0, 2.0]), INPUT, ("values", "(1,)", "(2,)")),
 ]  # fmt: skip
 
 GRANT = {"epsilon": 1.0, "delta": 0.01, "hide": "trajectory", "radius": 1.0}
@@ -154,7 +135,7 @@ def ledger(folder: Path) -> Any:
 
 
 def spent(folder: Path) -> Any:
-    """Accounts of which x1 has spent something in run ``one``."""
+    """The same, most of it spent by the run "one"."""
     book = ledger(folder)
     book.spend("one", [p.charge("x1", "trajectory", 1.0, 0.3)])
     return book
@@ -173,9 +154,8 @@ def damaged(folder: Path) -> Any:
 
 
 def foreign(folder: Path) -> Any:
-    with sqlite3.connect(folder / "budget.db") as other:
+    with contextlib.closing(sqlite3.connect(folder / "budget.db")) as other:
         other.execute("CREATE TABLE t (x)")
-    other.close()
     return sv.Ledger(folder / "budget.db").accounts()
 
 
@@ -191,14 +171,14 @@ BUDGETS = [
     Refusal("a cost of another kind", of_another_kind, sv.errors.BudgetError, ("x2", "everything", "trajectory")),
     Refusal("a run recorded with other costs", lambda f: spent(f).spend("one", [p.charge("x1", "trajectory", 1.0, 0.1)]), sv.errors.BudgetError, ("one", "run_id")),
     Refusal("an agent charged twice", lambda f: ledger(f).spend("r", [p.charge("x1", "trajectory", 1.0, 0.1)] * 2), INPUT, ("x1", "twice")),
+    Refusal("a budget below what is spent", lambda f: spent(f).grant("x1", **(GRANT | {"epsilon": 0.1})), sv.errors.BudgetError, ("x1", "spent", "more")),
+    Refusal("a ledger that is text", damaged, PRIVACY, ("budget.db", "ledger", "released|restore")),
+    Refusal("a ledger that is another database", foreign, PRIVACY, ("budget.db", "ledger", "restore|choose")),
     Refusal("a run without agents", lambda f: ledger(f).spend("r", []), INPUT, ("run_id", "agent")),
     Refusal("a run without a name", lambda f: ledger(f).spend("", [p.charge("x1", "trajectory", 1.0, 0.1)]), INPUT, ("run_id", "agent")),
-    Refusal("a budget below what is spent", lambda f: spent(f).grant("x1", **(GRANT | {"epsilon": 0.1})), sv.errors.BudgetError, ("x1", "spent", "more")),
     Refusal("the account of no agent", lambda f: ledger(f).account("x9"), sv.errors.BudgetError, ("x9", "grant|budget")),
     Refusal("a cost that is negative", lambda f: p.charge("x1", "trajectory", 1.0, -0.1), INPUT, ("mu", "x1", "-0.1")),
     Refusal("a cost of no agent", lambda f: p.charge("", "trajectory", 1.0, 0.1), INPUT, ("agent", "name")),
-    Refusal("a ledger that is text", damaged, PRIVACY, ("budget.db", "ledger", "released|restore")),
-    Refusal("a ledger that is another database", foreign, PRIVACY, ("budget.db", "ledger", "restore|choose")),
     Refusal("a ledger in no folder", lambda f: sv.Ledger(f / "no" / "budget.db").grant("x1", **GRANT), sv.SottovoceError, ("budget.db", "No such file|created|unable")),
 ]  # fmt: skip
 

@@ -119,7 +119,6 @@ OBJECTIVES = [
     Refusal("an objective that is a comparison", lambda: of_two(objectives=[X[0] <= 1, X[1]]), PROBLEM, ("objective", "comparison")),
     Refusal("an objective with a strange symbol", lambda: of_two(objectives=[sv.agents(3, lower=0, upper=1)[2], X[1]]), PROBLEM, ("x3", "x1")),
     Refusal("an infinite number", lambda: of_two(objectives=[math.inf * X[0], X[1]]), PROBLEM, ("finite", "inf")),
-    Refusal("a number that is NaN", lambda: of_two(objectives=[X[0] + math.nan, X[1]]), PROBLEM, ("finite", "nan")),
     Refusal("a complex number", lambda: of_two(objectives=[X[0] * 1j, X[1]]), PROBLEM, ("real", "1j")),
     Refusal("an exponent that is too large", lambda: of_two(objectives=[X[0] ** 5000, X[1]]), PROBLEM, ("exponent", "5000", "[")),
     Refusal("a power of two states", lambda: of_two(objectives=[X[0] ** X[0], X[1]]), PROBLEM, ("exponent", "x1", "constant")),

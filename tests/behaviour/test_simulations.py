@@ -29,7 +29,8 @@ def noise() -> Any:
 
 
 def run(**how: Any) -> Any:
-    return sv.simulate(problem(), noise(), **({"rounds": 60, "runs": 4, "seed": 9} | how))
+    right: dict[str, Any] = {"rounds": 60, "runs": 4, "seed": 9, "record": []}
+    return sv.simulate(problem(), noise(), **(right | how))
 
 
 def test_a_run_depends_on_its_seed_and_number_alone(tmp_path: Path) -> None:
@@ -89,6 +90,7 @@ def test_another_saddle_point_is_what_errors_are_measured_against() -> None:
     )
 
 
+@pytest.mark.compiled
 def test_noise_averages_out_to_the_limit() -> None:
     """64 runs: the root mean square varies by 9% (and x is one-dimensional): 0.5 to 1.6."""
     result = run(runs=64)
@@ -101,7 +103,7 @@ def test_noise_averages_out_to_the_limit() -> None:
 def test_margins_keep_the_limit_and_no_margin_does_not() -> None:
     """Without a margin half of 64 answers are over: 12 to 52 with probability 1 - 1e-6."""
     free, kept = (
-        sv.simulate(problem(), p.plan(problem(), rounds=200, feasible=share), runs=64)
+        sv.simulate(problem(), p.plan(problem(), rounds=200, feasible=share), runs=64, record=[])
         for share in (None, 0.95)
     )
     assert 12 <= np.sum(free.x.sum(axis=1) > 30) <= 52
@@ -112,7 +114,9 @@ def test_margins_keep_the_limit_and_no_margin_does_not() -> None:
 
 def test_a_hidden_step_by_a_user_is_an_algorithm_of_the_default_kind() -> None:
     for theta in (0.2, 0.5):
-        result = sv.simulate(problem(), rounds=200, algorithm=sv.DualAveraging(theta=theta))
+        result = sv.simulate(
+            problem(), rounds=200, record=[], algorithm=sv.DualAveraging(theta=theta)
+        )
         np.testing.assert_allclose(result.x[0], sv.reference_optimum(problem()).x, atol=1e-4)
         assert result.algorithm.startswith("DualAveraging")
 
@@ -128,7 +132,7 @@ def test_the_papers_algorithm_runs_the_papers_release() -> None:
     stated, start = sv.gallery.paper(), [1.0, 0, 0, 0]
     plan = p.plan(stated, epsilon=math.log(3), delta=0.05, radius=1.0, method="paper", rounds=200)
     result = sv.simulate(
-        stated, plan, runs=2, algorithm=sv.paper.Tikhonov(), mu0=start, transcript=True
+        stated, plan, runs=2, algorithm=sv.paper.Tikhonov(), mu0=start, record=[], transcript=True
     )
     assert result.x.shape == (2, 7)
     assert result.price.shape == (2, 4)
@@ -161,12 +165,14 @@ def test_an_audit_finds_no_more_than_was_promised() -> None:
     assert found.noise.passed
 
 
+@pytest.mark.compiled
 def test_an_audit_sees_a_sampler_that_adds_less_noise_than_planned() -> None:
     quiet = SimulatedSampler(noise().sigma / 20, seed=3)
     found = sv.audit(problem(), noise(), agent=0, runs=100, rounds=8, sampler=quiet)
     assert not found.passed
 
 
+@pytest.mark.compiled
 @pytest.mark.parametrize(
     "view", ["helper", *(pytest.param(v, marks=pytest.mark.slow) for v in ("cloud", "outside"))]
 )

@@ -18,7 +18,7 @@ from network_harness import member, page, plan_for, serving
 
 import sottovoce as sv
 from formula_values import evaluate
-from sottovoce.certificate.certificate import certify
+from plans import certified
 from sottovoce.network import identity
 from sottovoce.network.cloud import Cloud
 from sottovoce.network.failures import DiskError
@@ -390,7 +390,7 @@ def test_constraints_are_shown_against_their_limits(paper: Problem, coupled: Pro
 
 def test_constraints_are_shown_with_what_is_aimed_at(paper: Problem) -> None:
     hide = Trajectory(radius=0.01, rounds=1000)
-    plan = make(certify(paper.cloud), epsilon=1.0, delta=0.01, hide=hide, feasible=0.95)
+    plan = make(certified("paper"), epsilon=1.0, delta=0.01, hide=hide, feasible=0.95)
     assert plan.feasible is not None
     rows = ShownConstraints.of(plan).rows
     assert [row["aims"] for row in rows] == [(aim,) for aim in plan.feasible.target.upper.tolist()]

@@ -13,8 +13,8 @@ from network_harness import MachineRun, member, parts_at, plan_for, play, run, s
 from numpy.typing import ArrayLike, NDArray
 from scipy import stats
 
+from plans import planned
 from sottovoce.algorithm.dual_averaging import DualAveraging
-from sottovoce.certificate.certificate import certify
 from sottovoce.formula.canonical import add
 from sottovoce.formula.derive import derivative
 from sottovoce.formula.expression import number
@@ -27,9 +27,7 @@ from sottovoce.network.round_arithmetic import Rounds, noisy_sigma, release_byte
 from sottovoce.network.setup import parties_of
 from sottovoce.paper.paper_rounds import states_of
 from sottovoce.paper.tikhonov import Tikhonov
-from sottovoce.privacy.adjacency import Trajectory
 from sottovoce.privacy.noise_plan import NoisePlan
-from sottovoce.privacy.plan import plan as make_plan
 from sottovoce.privacy.sampler import Released, Sampler, SecureSampler, grid_of
 from sottovoce.problem.agents import lower_bounds, upper_bounds
 from sottovoce.problem.problem import Problem
@@ -187,9 +185,7 @@ def test_the_cloud_adds_the_planned_sigma_to_every_kind_of_output(
 def test_nothing_from_outside_the_certified_domain_enters_a_round(
     method: Any, paper: Problem
 ) -> None:
-    made = make_plan(
-        certify(paper.cloud), epsilon=math.log(3), delta=0.05, hide=Trajectory(radius=1.0)
-    )
+    made = planned()
     assert np.any(upper_bounds(made.cloud.groups) > upper_bounds(made.domain))
     plan = made if method == "joint" else plan_for(paper, method="paper")
     algorithm = DualAveraging() if method == "joint" else Tikhonov()

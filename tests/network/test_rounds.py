@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
 from typing import Any, final
 
@@ -11,9 +10,9 @@ import pytest
 from network_harness import contributed, parts_at, plan_for
 
 import sottovoce as sv
+from plans import planned
 from sottovoce.algorithm.dual_averaging import DualAveraging
 from sottovoce.algorithm.public_sum import PublicSum
-from sottovoce.certificate.certificate import certify
 from sottovoce.errors import InputError
 from sottovoce.kernels.cloud_kernel import CloudKernel
 from sottovoce.network.failures import DivergedError
@@ -29,8 +28,6 @@ from sottovoce.network.round_arithmetic import (
 from sottovoce.network.setup import parties_of
 from sottovoce.paper.tikhonov import Tikhonov
 from sottovoce.privacy import sampler
-from sottovoce.privacy.adjacency import Trajectory
-from sottovoce.privacy.plan import plan
 from sottovoce.problem.agents import Array, lower_bounds, upper_bounds
 from sottovoce.problem.gallery import paper
 from sottovoce.problem.problem import Problem
@@ -186,9 +183,7 @@ def test_a_sum_that_nobody_can_move_is_a_public_constant_and_asked_of_nobody() -
 
 
 def test_every_honest_contribution_lies_in_its_certified_range(coupled: Problem) -> None:
-    made = plan(
-        certify(coupled.cloud), epsilon=math.log(3), delta=0.05, hide=Trajectory(radius=1.0)
-    )
+    made = planned("coupled")
     lower, upper = lower_bounds(made.domain), upper_bounds(made.domain)
     rng = np.random.default_rng(5)
     corners = [np.where(rng.random(lower.size) < 0.5, lower, upper) for _ in range(16)]
@@ -200,7 +195,7 @@ def test_every_honest_contribution_lies_in_its_certified_range(coupled: Problem)
 
 
 def test_ranges_are_those_of_the_certified_domain(paper: Problem) -> None:
-    made = plan(certify(paper.cloud), epsilon=math.log(3), delta=0.05, hide=Trajectory(radius=1.0))
+    made = planned()
     lower, upper = lower_bounds(made.domain), upper_bounds(made.domain)
     assert np.any(upper < upper_bounds(paper.cloud.groups))
     parties = parties_of(made)

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import sottovoce as sv
+from plans import certified
 from sottovoce.errors import BudgetError, InputError
 from sottovoce.privacy.adjacency import Kind
 from sottovoce.privacy.allocation import spent
@@ -63,7 +64,7 @@ def test_charges_are_exact_up_to_the_last_of_a_hundred_bits(
 
 @pytest.mark.parametrize("make", [sv.Trajectory, sv.Offset])
 def test_a_plan_is_charged_what_its_noise_reveals_at_every_other_radius(make: Any) -> None:
-    certificate = sv.certify(sv.gallery.paper().cloud)
+    certificate = certified("paper")
     planned = np.linspace(0.5, 1.5, certificate.cloud.agents)
     T = 1000
     plan = sv.plan(certificate, epsilon=1.0, delta=1e-6, hide=make(radius=planned, rounds=T))

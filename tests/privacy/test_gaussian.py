@@ -17,7 +17,7 @@ from plans import exact_delta
 from sottovoce.errors import InputError
 from sottovoce.privacy import gaussian
 from sottovoce.privacy.gaussian import (
-    attacker,
+    Attacker,
     delta_of,
     epsilon_of,
     exact_sigma,
@@ -138,10 +138,10 @@ def test_dp_accounting_agrees(epsilon: float, delta: float) -> None:
     assert epsilon_of(mu, delta) == pytest.approx(get_epsilon_gaussian(1 / mu, delta), rel=1e-8)
 
 
-def test_a_million_agents_are_bounded_like_single_ones() -> None:
-    mu = np.random.default_rng(2).permutation(np.geomspace(1e-5, 20.0, 1_000_000))
+def test_a_hundred_thousand_agents_are_bounded_like_single_ones() -> None:
+    mu = np.random.default_rng(2).permutation(np.geomspace(1e-5, 20.0, 100_000))
     delta, epsilon = delta_of(mu, 1.0), epsilon_of(mu, 1e-6)
-    for i in range(0, mu.size, 9973):
+    for i in range(0, mu.size, 1997):
         assert exact_delta(mu[i], 1.0) <= mpmath.mpf(delta[i])
         assert exact_delta(mu[i], float(epsilon[i])) <= mpmath.mpf("1e-6")
         assert epsilon[i] == pytest.approx(epsilon_of(float(mu[i]), 1e-6), rel=1e-9, abs=1e-12)
@@ -159,7 +159,7 @@ def test_arguments_broadcast_and_numbers_give_a_number() -> None:
 def test_nothing_revealed_costs_nothing() -> None:
     assert delta_of(0.0, 0.0) == 0.0
     assert epsilon_of(0.0, 1e-9) == 0.0
-    assert (attacker(0.0).advantage, attacker(0.0).miss_rate(1.0)) == (0.0, 0.0)
+    assert (Attacker(0.0).advantage, Attacker(0.0).miss_rate(1.0)) == (0.0, 0.0)
 
 
 def test_epsilon_is_zero_once_delta_covers_the_total_variation() -> None:
@@ -170,7 +170,7 @@ def test_epsilon_is_zero_once_delta_covers_the_total_variation() -> None:
 @settings(max_examples=200, deadline=None)
 @given(mu=logarithmic(1e-6, 30.0), alpha=logarithmic(1e-200, 0.999))
 def test_the_attacker_is_never_underrated(mu: float, alpha: float) -> None:
-    best = attacker(mu)
+    best = Attacker(mu)
     with mpmath.workdps(DIGITS):
         advantage = mpmath.erf(mpmath.mpf(mu) / mpmath.sqrt(8))
         assert advantage <= best.advantage <= advantage * (1 + 1e-12)
@@ -187,7 +187,7 @@ def test_the_attacker_is_never_underrated(mu: float, alpha: float) -> None:
 
 
 def test_the_attackers_curve_passes_through_the_equal_error_rate() -> None:
-    best = attacker(1.3)
+    best = Attacker(1.3)
     assert best.miss_rate(best.equal_error_rate) == pytest.approx(best.equal_error_rate, rel=1e-11)
     curve = best.miss_rate(np.linspace(0, 1, 101))
     assert np.all(np.diff(curve) < 0)
@@ -205,4 +205,4 @@ def test_bad_mu_is_refused(bad: float) -> None:
     with pytest.raises(InputError, match=r"mu must lie in \[0, 1e\+100\], got mu="):
         epsilon_of(np.array([0.1, bad]), 0.1)
     with pytest.raises(InputError, match=r"false_alarm must lie in \[0, 1\], got false_alarm=1.5"):
-        attacker(1.0).miss_rate(1.5)
+        Attacker(1.0).miss_rate(1.5)

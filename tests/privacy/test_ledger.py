@@ -198,14 +198,14 @@ def test_a_budget_below_what_is_spent_is_refused(ledger: Ledger) -> None:
 
 
 def test_a_fleet_is_charged_in_one_transaction(ledger: Ledger) -> None:
-    fleet = [f"charger {i}" for i in range(20_000)]
+    fleet = [f"charger {i}" for i in range(5_000)]
     ledger.grant(fleet, 1.0, 1e-6, **AS_PLANNED)
     ledger.spend("run", costs(dict.fromkeys(fleet, 0.1)))
     assert {a.spent for a in ledger.accounts()} == {0.1}
-    asked = dict.fromkeys(fleet, 0.1) | {"charger 19999": 0.3}
-    with pytest.raises(BudgetError, match="agent 'charger 19999' would exceed"):
+    asked = dict.fromkeys(fleet, 0.1) | {"charger 4999": 0.3}
+    with pytest.raises(BudgetError, match="agent 'charger 4999' would exceed"):
         ledger.spend("next", costs(asked))
-    assert len(ledger.history()) == 20_000
+    assert len(ledger.history()) == 5_000
 
 
 def test_only_the_owner_can_read_the_files(ledger: Ledger) -> None:

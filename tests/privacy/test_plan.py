@@ -18,7 +18,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import sottovoce as sv
-from plans import exact_delta
+from plans import exact_delta, planned
 from sottovoce.certificate.certificate import Certificate, certify
 from sottovoce.certificate.contributions import Contributions
 from sottovoce.certificate.sensitivity import Block, Sensitivity
@@ -45,11 +45,6 @@ def linear(
     x = sv.agents(rows.shape[1], lower=lower, upper=upper)
     g = [sum(float(c) * s for c, s in zip(row, x, strict=True)) <= bound for row in rows]
     return certify(Problem(agents=x, objectives=[s**2 for s in x], constraints=g).cloud)
-
-
-@pytest.fixture(scope="module")
-def paper() -> Certificate:
-    return certify(gallery.paper())
 
 
 @pytest.fixture(scope="module")
@@ -201,10 +196,10 @@ def test_no_adjacent_states_move_the_sums_further_than_the_claim(
             assert np.linalg.norm(shift) * repeat <= made.gdp_mu[agent]
 
 
-def test_agents_may_ask_for_different_radii_epsilons_and_deltas(paper: Certificate) -> None:
+def test_agents_may_ask_for_different_radii_epsilons_and_deltas() -> None:
     epsilon, delta = np.linspace(0.5, 2.0, 7), np.logspace(-9, -2, 7)
     radius = np.linspace(0.5, 3.0, 7)
-    made = plan(paper, epsilon=epsilon, delta=delta, hide=Trajectory(radius=radius))
+    made = planned(epsilon=epsilon, delta=delta, hide=Trajectory(radius=radius))
     for agent in range(7):
         promise = made.guarantee(agent)
         assert promise == made.guarantee(f"x{agent + 1}")
@@ -278,7 +273,7 @@ def test_sensitivities_are_never_below_what_is_seen_in_the_domain() -> None:
 def test_noise_grows_with_rounds_radii_and_promises_of_agents() -> None:
     certificate = linear([[1, 2, 0], [0, 1, -3], [1, 0, 1]])
 
-    def planned(hide: Adjacency, epsilon: Any = 1.0) -> NoisePlan:
+    def noise(hide: Adjacency, epsilon: Any = 1.0) -> NoisePlan:
         return plan(certificate, epsilon=epsilon, delta=1e-3, hide=hide)
 
     kinds: list[Callable[[int], Adjacency]] = [
@@ -286,11 +281,11 @@ def test_noise_grows_with_rounds_radii_and_promises_of_agents() -> None:
         lambda rounds: Everything(rounds=rounds),
     ]
     for hide in kinds:
-        assert planned(hide(100)).sigma == pytest.approx(10 * planned(hide(1)).sigma, rel=1e-4)
-    near = planned(Trajectory(radius=1.0))
-    far = planned(Trajectory(radius=[1.0, 5.0, 1.0]))
+        assert noise(hide(100)).sigma == pytest.approx(10 * noise(hide(1)).sigma, rel=1e-4)
+    near = noise(Trajectory(radius=1.0))
+    far = noise(Trajectory(radius=[1.0, 5.0, 1.0]))
     assert far.sigma[0] > 2 * near.sigma[0]  # what agent 2 moves
-    strict = planned(Trajectory(radius=1.0), epsilon=[1.0, 0.1, 1.0])
+    strict = noise(Trajectory(radius=1.0), epsilon=[1.0, 0.1, 1.0])
     assert strict.gdp_mu[1] < 0.2 * near.gdp_mu[1]
 
 

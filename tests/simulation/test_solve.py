@@ -256,7 +256,14 @@ def test_the_final_errors_have_the_distribution_of_the_reference() -> None:
 
     def p_values(plan: Any) -> Any:
         got = simulate(
-            PAPER, plan, rounds=rounds, runs=2000, seed=4, algorithm=algorithm, saddle=HAT
+            PAPER,
+            plan,
+            rounds=rounds,
+            runs=2000,
+            seed=4,
+            algorithm=algorithm,
+            saddle=HAT,
+            record=[],
         )
         errors = np.column_stack([got.error_x, got.error_price])  # type: ignore[list-item]
         return np.array(

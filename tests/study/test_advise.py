@@ -62,7 +62,8 @@ def test_a_row_is_a_plan_and_its_limit(paper: Advice) -> None:
     problem = PAPER
     row = of(paper, "offset")[1]
     hide = Offset(radius=0.01, rounds=row.rounds)
-    made = plan(certify(problem), epsilon=2.0, delta=0.05, hide=hide)
+    certificate = certify(problem)
+    made = plan(certificate, epsilon=2.0, delta=0.05, hide=hide)
     least, saddle = accuracy_limit(problem, made, row.rounds), reference_optimum(problem)
     more = weights_norm(row.rounds) * math.sqrt(row.rounds)
     assert row.sigma == pytest.approx((made.sigma.min(), made.sigma.max()))
@@ -76,7 +77,7 @@ def test_a_row_is_a_plan_and_its_limit(paper: Advice) -> None:
     np.testing.assert_allclose(told(row).noise[at], expected)
     # Three rows at 50%, the fourth far from its bound.
     assert told(row).violation == pytest.approx(1 - 0.5**3, abs=0.02)
-    kept = plan(certify(problem), epsilon=2.0, delta=0.05, hide=hide, feasible=0.95).feasible
+    kept = plan(certificate, epsilon=2.0, delta=0.05, hide=hide, feasible=0.95).feasible
     assert kept is not None
     assert kept.cost is not None
     assert told(row).feasibility_cost == pytest.approx(kept.cost.more / saddle.objective)

@@ -15,7 +15,7 @@ from sottovoce.formula.canonical import substitute
 from sottovoce.formula.expression import ZERO, Expression, nodes, number, symbol
 from sottovoce.privacy.adjacency import adjacency_of
 from sottovoce.privacy.feasibility import nearest_zero, unsafe_fallbacks
-from sottovoce.privacy.gaussian import attacker
+from sottovoce.privacy.gaussian import Attacker
 from sottovoce.privacy.statement import down, feasibility_data, hidden, not_covered, up
 from sottovoce.privacy.trust import WORDS, trust_of
 from sottovoce.problem.problem import violation
@@ -255,7 +255,7 @@ def plan_data(plan: NoisePlan) -> dict[str, object]:
                 "agent": g.agent + 1,  # files and tables count from 1
                 "radius": plan.radius(g.agent),
                 **picked(g, "name", "gdp_mu", "epsilon", "delta", "hidden"),
-                "attacker_advantage": attacker(g.gdp_mu).advantage,
+                "attacker_advantage": Attacker(g.gdp_mu).advantage,
             }
             for g in guarantees
         ],

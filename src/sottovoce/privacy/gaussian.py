@@ -145,21 +145,31 @@ def kappa(epsilon: float, delta: float) -> float:
     return float(_kappa(_positive("epsilon", epsilon), _probability("delta", delta)))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Attacker:
     """The best possible attacker on a mu-GDP release, who knows everything but which of two inputs.
 
     Attributes:
         mu: the Gaussian-DP parameter.
-        advantage: 2 Phi(mu/2) - 1, the total variation distance: how far the attacker's hits can
-            exceed the false alarms. Rounded up.
-        equal_error_rate: Phi(-mu/2), both errors when they are made equal: 1/2 is blind guessing.
-            Rounded down.
     """
 
     mu: float
-    advantage: float
-    equal_error_rate: float
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "mu", float(_at_least_zero("mu", self.mu)))
+
+    @property
+    def advantage(self) -> float:
+        """2 Phi(mu/2) - 1, the total variation distance, rounded up.
+
+        How far the attacker's hits can exceed the false alarms.
+        """
+        return min(float(scipy.special.erf(self.mu / math.sqrt(8))) * (1 + MARGIN), 1.0)
+
+    @property
+    def equal_error_rate(self) -> float:
+        """Phi(-mu/2), both errors when they are made equal, rounded down: 1/2 is blind guessing."""
+        return float(_phi_below(np.asarray(-self.mu / 2), np.asarray(self.mu)))
 
     def miss_rate(self, false_alarm: Real) -> Real:
         """Return the least rate of misses at a rate of false alarms, rounded down.
@@ -169,16 +179,6 @@ class Attacker:
         alpha = _within("false_alarm", false_alarm, 0.0, 1.0, "lie in [0, 1]")
         quantile = np.clip(-scipy.special.ndtri(alpha), -FAR, FAR)
         return cast("Real", _unwrapped(_phi_below(quantile - self.mu, np.abs(quantile) + self.mu)))
-
-
-def attacker(mu: float) -> Attacker:
-    """Return what the best possible attacker achieves on a mu-GDP release."""
-    m = float(_at_least_zero("mu", mu))
-    return Attacker(
-        mu=m,
-        advantage=min(float(scipy.special.erf(m / math.sqrt(8))) * (1 + MARGIN), 1.0),
-        equal_error_rate=float(_phi_below(np.asarray(-m / 2), np.asarray(m))),
-    )
 
 
 def _tail(mu: Floats, epsilon: Floats) -> tuple[Floats, Floats]:

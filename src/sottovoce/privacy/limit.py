@@ -31,8 +31,6 @@ class Limit:
 
     Attributes:
         rounds: T.
-        x: root-mean-square of |x - x-hat|, flat directions apart.
-        price: root-mean-square of |lambda - lambda-hat|.
         x_each: the standard deviation of every component of x.
         price_each: the standard deviation of every price; 0 where nothing presses.
         flat: components of x, from 0, that no curvature holds at the saddle point. There the error
@@ -40,11 +38,19 @@ class Limit:
     """
 
     rounds: int
-    x: float
-    price: float
     x_each: Array
     price_each: Array
     flat: tuple[int, ...]
+
+    @property
+    def x(self) -> float:
+        """Root-mean-square of |x - x-hat|, flat directions apart."""
+        return float(np.linalg.norm(self.x_each))
+
+    @property
+    def price(self) -> float:
+        """Root-mean-square of |lambda - lambda-hat|."""
+        return float(np.linalg.norm(self.price_each))
 
 
 def accuracy_limit(
@@ -76,26 +82,25 @@ def accuracy_limit(
         instance("saddle", saddle, ReferenceOptimum, "sv.reference_optimum(problem)")
     plan.require_problem(problem)
     saddle = reference_optimum(problem) if saddle is None else saddle
-    if plan.release is not None:
-        return _limit(rounds, *plan.release.limit(problem, plan, rounds, saddle))
+    if plan.release is None:
+        each = _least_deviations(problem, plan, rounds, saddle)
+    else:
+        each = plan.release.limit(problem, plan, rounds, saddle)
+    return Limit(
+        rounds=rounds, x_each=read_only(each[0]), price_each=read_only(each[1]), flat=each[2]
+    )
+
+
+def _least_deviations(
+    problem: Problem, plan: NoisePlan, rounds: int, saddle: ReferenceOptimum
+) -> tuple[Array, Array, tuple[int, ...]]:
+    """The least standard deviations of x and of prices, and the flat components of x."""
     system = linearised(problem, saddle)
     sigma = plan.released_sigma / np.sqrt(rounds)
     moved = np.zeros(problem.size)
     for o, dx in system.moves():
         moved += np.square(sigma[o] * dx)
-    price_each = np.sqrt(np.square(system.answer * sigma).sum(axis=1))
-    return _limit(rounds, np.sqrt(moved), price_each, system.flat)
-
-
-def _limit(rounds: int, x_each: Array, price_each: Array, flat: tuple[int, ...]) -> Limit:
-    return Limit(
-        rounds=rounds,
-        x=float(np.linalg.norm(x_each)),
-        price=float(np.linalg.norm(price_each)),
-        x_each=read_only(x_each),
-        price_each=read_only(price_each),
-        flat=flat,
-    )
+    return np.sqrt(moved), np.sqrt(np.square(system.answer * sigma).sum(axis=1)), system.flat
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

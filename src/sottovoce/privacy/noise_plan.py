@@ -59,8 +59,6 @@ class Guarantee:
         name: its label.
         hide: what is hidden, with this agent's radius.
         gdp_mu: ``mu_l = R_l sup |diag(1/sigma) J_l|_2``, rounding allowance included.
-        epsilon: at the delta that was asked for.
-        delta: at the epsilon that was asked for.
         asked: the epsilon and the delta that were asked for.
         trust: who must be trusted for it.
     """
@@ -69,10 +67,18 @@ class Guarantee:
     name: str
     hide: Adjacency
     gdp_mu: float
-    epsilon: float
-    delta: float
     asked: tuple[float, float]
     trust: Trust = ONE_CLOUD
+
+    @property
+    def epsilon(self) -> float:
+        """What it is at the delta that was asked for."""
+        return epsilon_of(self.gdp_mu, self.asked[1])
+
+    @property
+    def delta(self) -> float:
+        """What it is at the epsilon that was asked for."""
+        return delta_of(self.gdp_mu, self.asked[0])
 
     @property
     def hidden(self) -> str:
@@ -221,7 +227,6 @@ class NoisePlan:
             agent = int(np.argmax(self.gdp_mu))
         at = agent_index(agent, self.cloud.agents, self.cloud.agent_labels)
         index, place = self.cloud.locate(at)
-        mu, asked = float(self.gdp_mu[at]), (float(self.epsilon[at]), float(self.delta[at]))
         hide = self.hide
         if not isinstance(hide, Everything):
             b = float(radii(hide, self.cloud.agents)[at])
@@ -230,10 +235,8 @@ class NoisePlan:
             agent=at,
             name=self.cloud.groups[index].label(place),
             hide=hide,
-            gdp_mu=mu,
-            epsilon=epsilon_of(mu, asked[1]),
-            delta=delta_of(mu, asked[0]),
-            asked=asked,
+            gdp_mu=float(self.gdp_mu[at]),
+            asked=(float(self.epsilon[at]), float(self.delta[at])),
             trust=self.trust,
         )
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from sottovoce.privacy.adjacency import Adjacency, Everything, Offset, Trajectory
 from sottovoce.privacy.feasibility import Feasibility, Margin
-from sottovoce.privacy.gaussian import attacker
+from sottovoce.privacy.gaussian import Attacker
 from sottovoce.privacy.trust import WORDS
 
 if TYPE_CHECKING:
@@ -156,7 +156,7 @@ def _promise(plan: NoisePlan) -> list[str]:
     ]
     if not plan.certified:
         lines.append("  THIS IS LESS THAN WAS ASKED FOR: the plan is for study only.")
-    best = attacker(worst.gdp_mu)
+    best = Attacker(worst.gdp_mu)
     lines.append(
         "  The best possible attacker, who knows everything but which of two adjacent behaviours "
         f"it was, errs at least {percent_down(best.equal_error_rate)} of the time (blind guessing: "

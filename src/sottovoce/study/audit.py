@@ -25,7 +25,7 @@ from sottovoce.algorithm.dual_averaging import DualAveraging
 from sottovoce.arguments import instance, whole
 from sottovoce.errors import InputError
 from sottovoce.network.round_arithmetic import Blinding, deployed_sampler
-from sottovoce.privacy.gaussian import attacker, epsilon_of
+from sottovoce.privacy.gaussian import Attacker, epsilon_of
 from sottovoce.privacy.noise_plan import Guarantee, NoisePlan
 from sottovoce.privacy.sampler import Sampler
 from sottovoce.privacy.statement import down, up
@@ -157,7 +157,7 @@ class Audit:
         figure = Figure(figsize=(6.0, 5.6), layout="constrained")
         axes = figure.subplots()
         alarm = np.linspace(0.0, 1.0, 400)
-        axes.plot(alarm, attacker(self.claimed_mu).miss_rate(alarm), color="tab:blue",
+        axes.plot(alarm, Attacker(self.claimed_mu).miss_rate(alarm), color="tab:blue",
                   label=f"claimed: no attack below (mu = {up(self.claimed_mu, 4)})")  # fmt: skip
         axes.plot(self.false_alarms, self.misses, color="tab:red", marker=".", markersize=4,
                   label="measured: log-likelihood ratio")  # fmt: skip
