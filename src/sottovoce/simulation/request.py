@@ -17,6 +17,7 @@ from sottovoce.errors import InputError
 from sottovoce.privacy.feasibility import answer_shares
 from sottovoce.privacy.noise_plan import NoisePlan
 from sottovoce.problem.agents import Array
+from sottovoce.problem.feasible import own_domain
 from sottovoce.problem.local import require_no_rows
 from sottovoce.problem.problem import Problem
 from sottovoce.simulation.result import SADDLE_STATES
@@ -111,6 +112,7 @@ def require_simulable(
             "again with rounds="
         )
     require_release(plan, algorithm, simulated=True)
+    own_domain(problem.groups, plan.domain, problem.local)  # refuses sets that miss the domain
     if plan.feasible is not None:
         _require_answer(plan, algorithm, rounds)
 
