@@ -153,6 +153,7 @@ def cloud_command(folder: PublicFolder, options: CloudOptions) -> None:
 
     Example: sottovoce cloud examples/paper --keys cloud-keys --store run.db
     """
+    logs.configure(options.log_level)
     plan, rounds, algorithm = _in_own_process(_plan_of_cloud, folder, options)
 
     def serve() -> Awaitable[CloudResult]:
@@ -178,6 +179,7 @@ def helper_command(folder: PublicFolder, options: HelperOptions) -> None:
 
     Example: sottovoce helper examples/paper --keys helper-keys --store helper.db
     """
+    logs.configure(options.log_level)
     plan = _in_own_process(_plan_of_helper, folder, options)
 
     def serve() -> Awaitable[None]:
