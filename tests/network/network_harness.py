@@ -15,7 +15,6 @@ import msgpack  # type: ignore[import-untyped]
 import numpy as np
 import numpy.typing as npt
 
-from plans import coupled_entries
 from sottovoce.formula.tape import tape
 from sottovoce.network.agent import Agent, AgentResult
 from sottovoce.network.agent_group import AgentGroup
@@ -60,6 +59,10 @@ def plan_for(
     trust: Trust = ONE_CLOUD,
 ) -> NoisePlan:
     """A plan with sigmas of our choosing: what is tested here does not depend on how they came."""
+    from plans import (
+        coupled_entries,
+    )  # processes that are started with this folder alone do without
+
     cloud = problem.cloud
     per_agent = np.ones(cloud.agents)
     kind: OutputKind = "sum" if method == "joint" else "value"

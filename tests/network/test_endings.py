@@ -15,7 +15,7 @@ from network_harness import free_port, member, plan_for, serving
 
 from sottovoce.network.agent import AgentStore
 from sottovoce.network.failures import BusyError, DiskError
-from sottovoce.network.identity import certificates as gate_module
+from sottovoce.network.identity import certificates as certificates_module
 from sottovoce.network.identity.certificates import Authorization, Identity
 from sottovoce.network.observe import logs as logs_module
 from sottovoce.network.observe.logs import LINES, PERIOD_SECONDS, LogRateLimiter
@@ -100,7 +100,7 @@ async def test_a_clock_that_jumps_stops_no_agent(
 
     def ahead_of_agents(self: Authorization, identity: Identity | None) -> Code | None:
         with monkeypatch.context() as clock:  # the cloud's alone
-            clock.setattr(gate_module, "time", ahead)
+            clock.setattr(certificates_module, "time", ahead)
             return objection(self, identity)
 
     async with serving(plan_for(paper), keys, tmp_path / "run.db", rounds=3) as cloud:

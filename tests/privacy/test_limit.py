@@ -1,4 +1,4 @@
-"""The statistical limit, against perturbed optima, a dense system, a simulation and 80 digits."""
+"""The asymptotic limit, against perturbed optima, a dense system, a simulation and 80 digits."""
 
 from __future__ import annotations
 

@@ -37,6 +37,25 @@ def test_constraints_become_g_at_most_zero_from_either_direction() -> None:
     assert str(text) == "x1 + x2 - 1"
 
 
+@pytest.mark.parametrize("function", [sv.pos, lambda u: sv.maximum(u, -1, 0)])
+def test_constant_pieces_of_a_maximum_are_no_rows(function: Callable[[Any], Any]) -> None:
+    x = sv.agents(2, lower=-3, upper=3)
+    problem = sv.Problem(
+        objectives=[(s - 2) ** 2 for s in x], constraints=[function(x[0] + x[1]) <= 2]
+    )
+    assert problem.rows == 1
+    assert sv.reference_optimum(problem).x == pytest.approx([1, 1])
+    with pytest.raises(ProblemError, match=r"g1 must hold .* 1 too large: relax"):
+        sv.Problem(objectives=list(x), constraints=[sv.maximum(x[0] + x[1], 3) <= 2])
+
+
+def test_a_problem_whose_states_are_all_fixed_is_certified() -> None:
+    x = sv.agents(2, lower=[1, 2], upper=[1, 2])
+    problem = sv.Problem(objectives=[s**2 for s in x], constraints=[x[0] + x[1] <= 4])
+    assert sv.certify(problem).holds
+    assert sv.reference_optimum(problem).x == pytest.approx([1, 2])
+
+
 def test_the_cloud_sees_public_parameters_and_an_agent_its_own_numbers() -> None:
     parameters = {"need": [0.25, 0.5], "draw": [1.0, 2.0]}
     ev = sv.agents(2, lower=0, upper=[[1.0], [2.0]], parameters=parameters)

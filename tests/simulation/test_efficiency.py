@@ -1,4 +1,4 @@
-"""How near the default algorithm comes to the statistical limit, held to what it once reached.
+"""How near the default algorithm comes to the asymptotic limit, held to what it once reached.
 
 The root-mean-square error over many runs divided by the limit may not grow by a fifth over the
 figures in ``efficiency.json``. After a change that is meant, record them anew:

@@ -268,7 +268,8 @@ class InteriorPoint:
         length = self._longest(now, affine, 1.0)
         reached = self._products(now.slack + length * affine.slack, now.mu + length * affine.mu)
         sigma = (float(np.mean(reached)) / mean) ** 3
-        if max(np.max(np.abs(part)) for part in self._infeasibility(now, now)) > mean:
+        parts = self._infeasibility(now, now)
+        if max(np.max(np.abs(part), initial=0.0) for part in parts) > mean:
             # Products that vanish long before the equations hold would pin the point to a bound.
             sigma = max(sigma, 0.1)
         tau = max(MIN_TAU, sigma * mean)

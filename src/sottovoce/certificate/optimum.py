@@ -50,8 +50,8 @@ class ReferenceOptimum:
     Attributes:
         x: x-hat, shape (N,).
         mu: mu-hat, shape (m,).
-        local: multipliers of the local rows, block by block as ``LocalRows`` has them; where there
-            are non-smooth terms, with those of their rows.
+        local: multipliers of the local rows, agent by agent in the order of ``Numeric``'s local
+            rows; where there are non-smooth terms, with those of their rows.
         bound_multipliers: dL/dx at x-hat, shape (N,): positive where a lower bound holds x back,
             negative where an upper bound does, 0 inside.
         objective: ``sum_i f_i`` at x-hat.

@@ -226,7 +226,7 @@ def compare_command(
     cluster: str | None = None,
     json: bool = False,
 ) -> None:
-    """Compare algorithms and plans with each other and with the statistical limit.
+    """Compare algorithms and plans with each other and with the asymptotic limit.
 
     Ctrl-C ends early with what has been computed. With --out more numbers of rounds are run, for
     the curves of the figure.

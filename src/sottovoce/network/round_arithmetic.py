@@ -1,6 +1,6 @@
 """One round of the cloud, and of its helper: add up, add noise, step.
 
-The only place where raw values become released ones.
+It hands raw sums to a sampler and passes on what that releases, and nothing else.
 """
 
 from __future__ import annotations

@@ -60,7 +60,7 @@ def accuracy_limit(
     *,
     saddle: ReferenceOptimum | None = None,
 ) -> Limit:
-    """Return the statistical limit of T releases at the saddle point.
+    """Return the asymptotic limit of T releases at the saddle point.
 
     On the active set, ``H dx + S' dlambda = 0``, ``S dx - du = -w`` and ``dlambda`` in the tangent
     of C's normal cone, with H the Hessian of ``f + lambda'h`` (and of local rows, by their

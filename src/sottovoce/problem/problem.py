@@ -111,7 +111,7 @@ class AgentView:
         upper: upper bounds, shape (d,).
         objective: f_i in these symbols, parameters filled in; NaN if it is code.
         code: f_i if it is no formula but code.
-        start: x_i(0), shape (d,).
+        start: x_i(1), shape (d,).
         fallback: what it applies while there is no answer, shape (d,); None: where it starts.
         local: its local set, parameters filled in.
     """
@@ -143,7 +143,7 @@ class Problem:
             inequalities such as ``ev.x.sum() >= ev["need"]`` and affine equalities.
         agents: from ``sv.agents``, one or several in order, where formulas are text or name none;
             by default those that the formulas name.
-        start: x_i(0) per agent or fleet in the same order; by default the point of X_i nearest 0.
+        start: x_i(1) per agent or fleet in the same order; by default the point of X_i nearest 0.
         fallback: what agents apply while there is no answer, per agent or fleet in the same order,
             in their own sets; None, the default, is their start.
         privacy: settings from a problem file's ``[privacy]`` table.

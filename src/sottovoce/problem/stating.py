@@ -413,17 +413,28 @@ def _pieces(g: Expression, owners: Mapping[Expression, str], where: str) -> list
     c max(a, b) + r <= 0   is   c a + r <= 0  and  c b + r <= 0
     c |a| + r <= 0         is   c a + r <= 0  and  -c a + r <= 0    if r names an agent
     """
-    found = [g]
+    rows = [g]
     while True:
-        split = [part for row in found for part in _halves(row, owners)]
-        if len(split) == len(found):
-            return found
+        split = [part for row in rows for part in _halves(row, owners)]
+        if len(split) == len(rows):
+            return _naming_states(rows, where)
         if len(split) > _MOST_PIECES:
             raise ProblemError(
                 f"{where} must have few maxima that mix agents, got one that becomes more than "
                 f"{_MOST_PIECES} rows: write one constraint for each piece"
             )
-        found = split
+        rows = split
+
+
+def _naming_states(rows: Sequence[Expression], where: str) -> list[Expression]:
+    """Leave out constant pieces, which hold or never do."""
+    constants = [float(row) for row in rows if not row.symbols]
+    if max(constants, default=0.0) > 0.0:
+        raise ProblemError(
+            f"{where} must hold at some point, got a maximum with a constant piece that is "
+            f"{max(constants):g} too large: relax it"
+        )
+    return [row for row in rows if row.symbols]
 
 
 def _halves(g: Expression, owners: Mapping[Expression, str]) -> list[Expression]:

@@ -344,7 +344,7 @@ def advise(
     The noise of every constraint at the answer, the probability that one is violated, what keeping
     all of them costs, the errors of x and of the objective, the rounds to ask for, and the size of
     the fleet for which the promise costs less than 1%; for every epsilon and every thing to hide.
-    Predictions are those of the statistical limit (``study.prediction``).
+    Predictions are those of the asymptotic limit (``study.prediction``).
 
     Args:
         problem: what to solve, with its objectives: advice is for those who may see everything.

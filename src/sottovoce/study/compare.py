@@ -1,4 +1,4 @@
-"""Algorithms and noise plans against each other and against the statistical limit."""
+"""Algorithms and noise plans against each other and against the asymptotic limit."""
 
 from __future__ import annotations
 
@@ -209,7 +209,7 @@ class MethodComparison:
             limits = {row.rounds: getattr(row, f"limit_{name}") for row in of_plan}
             if all(value > 0 for value in limits.values()):
                 axes.plot(list(limits), list(limits.values()), color=colour, linestyle=":",
-                          linewidth=1.3, label=f"{plan}: statistical limit")  # fmt: skip
+                          linewidth=1.3, label=f"{plan}: asymptotic limit")  # fmt: skip
             for algorithm, style in zip(algorithms, _STYLES, strict=False):
                 drawn = [row for row in of_plan if row.algorithm == algorithm]
                 if drawn:

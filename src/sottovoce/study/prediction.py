@@ -1,6 +1,6 @@
 """How good an answer will be, and how many rounds to ask for, before anything is run.
 
-Predictions come from public figures alone, or from the statistical limit at the optimum.
+Predictions come from public figures alone, or from the asymptotic limit at the optimum.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ FEASIBLE = 0.95
 """The probability with which constraints are kept, where nothing else is asked for."""
 
 FEWEST = 200
-"""Rounds after which the default algorithm is about as near as the statistical limit.
+"""Rounds after which the default algorithm is about as near as the asymptotic limit.
 
 Measured in x on six problems with noise from 0.5 to 5% of the constraints' scales, 200 runs each:
 at most 1.12 times what is predicted after 200 rounds, 1.16 after 100, 1.6 after 50. With noise
@@ -174,7 +174,7 @@ def response(problem: Problem, saddle: ReferenceOptimum) -> Response:
 def predict(known: Response | None, plan: NoisePlan, rounds: int, *, feasible: float) -> Prediction:
     """Return what to expect of an answer after so many rounds; from public figures if not known.
 
-    At the statistical limit (``privacy.limit``) the answer is ``x-hat + M w`` with w the averaged
+    At the asymptotic limit (``privacy.limit``) the answer is ``x-hat + M w`` with w the averaged
     noise, ``w_o ~ N(0, sigma_o^2 |w|^2)``, and constraints follow to first order. It is about the
     optimum of the problem whose sums are off by w, so that the objective is off by
     ``lambda'w + w' (dlambda/dw) w / 2``. Margins of z standard deviations,

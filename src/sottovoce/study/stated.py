@@ -1,8 +1,8 @@
 """What a plan says is released, from its public formulas: ``o = F(x) + w``, ``w_o`` with sigma_o.
 
 An audit compares what the deployed code did with this. It is written from the statement of the
-problem and shares no code with what agents and cloud evaluate, so that a slip there shows. The
-second half searches for the two states of one agent that F tells apart best:
+problem, its sums and the plan, and shares no evaluator with agents and cloud, so that a slip there
+shows. The second half searches for the two states of one agent that F tells apart best:
 
     maximise  || diag(1/sigma) (F(x with q) - F(x with p)) ||    over x in D,  |q - p| <= reach
 

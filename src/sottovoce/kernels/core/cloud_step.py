@@ -6,13 +6,13 @@ of g cancel; ``start`` is the only number with a unit, that of f, and is outgrow
 
     e = y - ybar + B (lambda - lbar)                  innovation: what the model did not predict
     n := n + 1,  or  1 + n 100 p / |e|^2  where |e|^2 > 100 p and innovations are getting smaller
-    w = (1 + a) / (n + a),  A = 1/w                   recent means, weights n^a
+    w = (1 + a) / (m + a),  A = 1/w                   recent means; m = max(n, min(k, p + 2))
     lbar += w (lambda - lbar),  ybar += w (y - ybar)
     C = recent cov(lambda),  E = -recent cov(y, lambda),  C = V diag(c) V'
-    B_ef = (V'(E + E')V)_ef / (c_e + c_f), negative eigenvalues -> 0
+    (V'BV)_ef = (V'(E + E')V)_ef / (c_e + c_f), negative eigenvalues -> 0
     spread_e^2 = c_e + max(start, 0.03 largest)^2
     R_e = (doubt sqrt(A) + A |V'(ybar - u)|_e / reach(k)) / spread_e
-    H = V (sqrt(n) B + diag R) V'
+    H = sqrt(n) B + V diag(R) V'
     lambda = argmax  A ybar'lambda - A support_C(lambda) - (lambda - lbar)'H(lambda - lbar)/2
 
 n counts for how many rounds the model has been right up to noise. It sets both how long releases
@@ -20,7 +20,8 @@ are remembered and the gain ``n^-1/2``: an innovation that noise cannot explain 
 secant step from few rounds, which is what noise-free tails and fleets need; under noise n is k, and
 the step that of stochastic approximation with Polyak and Juditsky's averaging.
 
-More than ``DENSE`` sums are learnt row by row: V is the identity, C, E and B are diagonal.
+After round ``EVERY_ROUND`` V and B are learnt once in k // 100 rounds. More than ``DENSE`` sums are
+learnt row by row: V is the identity, C, E and B are diagonal, and m is at least min(k, 3).
 """
 
 from . import plain as cython
@@ -294,7 +295,7 @@ def regularise(cloud, recent, reach):
 
 
 def build_model(cloud, inverse_gain):
-    """Fill ``H = V (B / gamma + diag R) V'``."""
+    """Fill ``H = B / gamma + V diag(R) V'``."""
     p, basis = cloud.p, cloud.basis
     for o in range(p):
         if p > DENSE:

@@ -10,8 +10,9 @@ many sums, diagonal. With ``b = S + H c`` the optimality condition is
 Intervals alone: rows one by one (H diagonal), or the primal active set method. With regions: in a
 diagonal metric D any such pair is ``u = P(z), l = D (z - P(z))`` with P the projection on C, so one
 vector z is sought, ``G(z) = H l + A u - b = 0``, by Newton's method: its derivative
-``H D (I - P') + A P'`` is regular wherever P has one. Where a step does not halve the residual the
-proximal step ``z - G/A`` is taken, which never raises it.
+``H D (I - P') + A P'`` is regular wherever P has one. Where the step, halved up to
+``PRICE_HALVINGS`` times, does not lower the residual enough, the proximal step ``z - G/A`` is
+taken, which never raises it.
 """
 
 from . import plain as cython

@@ -1,6 +1,6 @@
 """Receipts: proof, kept by the agents, of which rounds the cloud has released.
 
-    digest(k)  = SHA-256(digest(k-1) || k || mu || all releases of round k),  digest(0) = config
+    digest(0)  = config,  digest(k) = SHA-256(digest(k-1) || k || context || releases of round k)
     receipt(k) = digest(k) || HMAC-SHA-256(key, config || k || digest(k))
 
 The chain names the whole history. The key lies outside the store, so a store that was rolled back
@@ -18,9 +18,9 @@ from sottovoce.network.protocol.messages import DIGEST, RECEIPT
 _ELSEWHERE: Final = b"a round that the relay no longer knows"
 
 
-def next_digest(previous: bytes, k: int, mu: bytes, release: bytes) -> bytes:
-    """Return digest(k) from digest(k-1)."""
-    return hashlib.sha256(previous + k.to_bytes(8, "little") + mu + release).digest()
+def next_digest(previous: bytes, k: int, context: bytes, release: bytes) -> bytes:
+    """Return digest(k) from digest(k-1); the context is price(k+1), or a helper's question."""
+    return hashlib.sha256(previous + k.to_bytes(8, "little") + context + release).digest()
 
 
 @final

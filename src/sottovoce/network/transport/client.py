@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import errno
 import logging
 import random
 from collections.abc import Awaitable, Callable
@@ -141,16 +140,14 @@ class Client(Generic[Message]):
                 raise RefusedError(Code.REVOKED, "the cloud refuses this certificate") from None
             self._unreachable(f"status {error.status}")
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
-            refused = getattr(error, "errno", None) == errno.ECONNREFUSED
-            self._unreachable(type(error).__name__, handshake=not refused)
+            self._unreachable(type(error).__name__)
         else:
             self._failures = 0
 
-    def _unreachable(self, reason: str, *, handshake: bool = True) -> None:
-        if handshake:  # a server ends it silently where a certificate does not count
-            from sottovoce.network.identity.certificates import require_current  # large
+    def _unreachable(self, reason: str) -> None:
+        from sottovoce.network.identity.certificates import require_current  # large, rarely needed
 
-            require_current(self.keys / "cert.pem")
+        require_current(self.keys / "cert.pem")  # a server ends the handshake silently
         self._failures += 1
         level = logging.WARNING if self._failures == 1 else logging.DEBUG
         note("cannot connect", level=level, error=reason, attempt=self._failures)
