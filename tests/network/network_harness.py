@@ -59,16 +59,14 @@ def plan_for(
     trust: Trust = ONE_CLOUD,
 ) -> NoisePlan:
     """A plan with sigmas of our choosing: what is tested here does not depend on how they came."""
-    from plans import (
-        coupled_entries,
-    )  # processes that are started with this folder alone do without
-
     cloud = problem.cloud
     per_agent = np.ones(cloud.agents)
     kind: OutputKind = "sum" if method == "joint" else "value"
     names = cloud.sums.labels() if method == "joint" else cloud.row_labels()
     outputs = [Output(name=name, kind=kind, sigma=sigma, row=row) for row, name in enumerate(names)]
     if method == "paper":
+        from plans import coupled_entries  # not there for processes started in this folder
+
         outputs += [
             Output(name="entry", kind="gradient", sigma=gradient_sigma, row=row, column=column)
             for row, column, _ in coupled_entries(cloud)
