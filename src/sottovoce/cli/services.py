@@ -5,11 +5,9 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Awaitable, Callable, Iterator
-from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import accumulate
-from multiprocessing import get_context
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
@@ -114,6 +112,9 @@ def _in_own_process(work: Callable[..., _T], *arguments: object) -> _T:
 
     A certificate and a plan take libraries and memory that serving a run does not.
     """
+    from concurrent.futures import ProcessPoolExecutor  # agents do without
+    from multiprocessing import get_context
+
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
         return pool.submit(work, *arguments).result()
 
