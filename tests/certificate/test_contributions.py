@@ -121,19 +121,6 @@ def test_a_sum_of_a_single_agent_keeps_its_range_to_the_last_bit() -> None:
     assert (0.1, 3.0) in ranges
 
 
-def test_an_agent_in_no_sum_contributes_nothing_and_is_promised_everything() -> None:
-    x = sv.agents(3, lower=-1, upper=1)
-    problem = sv.Problem(
-        agents=x, objectives=[s**2 for s in x], constraints=[x[0] + x[1] <= 1, x[2] <= 0.5]
-    )
-    assert contributions(problem.cloud.sums, problem.cloud.groups[2]) == {}
-    certificate = sv.certify(problem)
-    assert certificate.holds
-    assert certificate.sensitivity.dense()[:, 2].max() == 0.0
-    plan = sv.plan(certificate, epsilon=1, delta=1e-5, hide=sv.Everything(rounds=10))
-    assert plan.gdp_mu[2] < 1e-6
-
-
 def test_a_contribution_without_a_finite_range_is_refused() -> None:
     x = sv.agents(2, lower=[0, -1], upper=1)
     problem = sv.Problem(agents=x, objectives=list(x), constraints=[x[1] - sv.log(x[0]) <= 9])

@@ -21,8 +21,6 @@ from sottovoce.certificate.convexity import Judgement
 from sottovoce.certificate.hessian import (
     Hessian,
     ProofRegion,
-    bounded_below,
-    bounded_on,
     nonnegative_polynomial,
     polynomial,
     sample_points,
@@ -32,7 +30,6 @@ from sottovoce.formula.canonical import canonical, expand, in_order
 from sottovoce.formula.derive import hessian as second_derivatives
 from sottovoce.formula.expression import Expression, exactly, number, symbol
 from sottovoce.formula.functions import exp, log, sqrt
-from sottovoce.problem import gallery
 from sympy_oracle import sympy_of, sympy_symbol
 
 X = symbols("x", 7)
@@ -165,19 +162,6 @@ def test_a_second_derivative_that_vanishes_unseen_is_not_strict() -> None:
     hidden = (x + 1) ** 4 - expanded((x + 1) ** 4) + x
     found = curvature(hidden, {x: (-1.0, 1.0)})
     assert (found.status, found.strict) == ("proven", False)
-
-
-@pytest.mark.parametrize("name", ["paper", "hs10", "hs43", "hs72", "coupled"])
-def test_all_formulas_of_the_gallery_are_proven_convex_and_smooth(name: str) -> None:
-    problem = gallery.get(name)
-    box = {
-        s: (group.lower[:, c], group.upper[:, c])
-        for group in problem.groups
-        for c, s in enumerate(group.symbols)
-    }
-    formulas = [*problem.objectives, *(g for c in problem.constraints for g in c.rest)]
-    assert {curvature(f, box).status for f in formulas} == {"proven"}
-    assert {smoothness(f, box).status for f in formulas} == {"proven"}
 
 
 AFFINE = st.tuples(*[st.integers(-3, 3)] * 3).map(
@@ -359,26 +343,6 @@ def region(*variables: Expression, **bounds: Any) -> ProofRegion:
     return ProofRegion(variables=variables, lower=lower, upper=upper)
 
 
-def test_signs_are_proven_by_subdivision_and_never_beyond_the_truth() -> None:
-    box = region(x, x=(0.0, 2.0))
-    assert bounded_below(canonical(x**2 - 2 * x + Fraction(101, 100)), box, strict=True)
-    assert not bounded_below(canonical(x**2 - 2 * x + Fraction(99, 100)), box, strict=False)
-    assert bounded_below(x, box, strict=False)
-    assert not bounded_below(x, box, strict=True)
-
-
-def test_an_undefined_formula_has_no_sign_and_no_bound() -> None:
-    box = region(x, x=(0.0, 1.0))
-    pole, root = canonical(1 / x), canonical(sqrt(x))
-    assert not bounded_below(pole, box, strict=True)
-    assert not bounded_on(pole, box)
-    assert not bounded_on(canonical(log(x)), box)
-    assert bounded_on(root, box)
-    assert bounded_on(canonical(1 / (x**2 - x + 1)), box)
-    assert not bounded_on(root, region(x, x=(-1.0, 1.0)))
-    assert not bounded_below(canonical(sqrt(x) + 1), region(x, x=(-1.0, 1.0)), strict=True)
-
-
 @pytest.mark.parametrize(("top", "proven"), [(1.99, True), (2.01, False)])
 def test_interval_hessians_are_definite_exactly_as_long_as_every_member_is(
     top: float, proven: bool
@@ -431,19 +395,6 @@ def test_large_sparse_hessians_are_proven_row_by_row() -> None:
     assert Hessian(canonical(f - 2 * chain[3] ** 2), box).definite(budget=2000) is None
 
 
-def test_sample_points_belong_to_agents_and_include_their_extremes() -> None:
-    lower, upper = np.array([0.0, 5.0, -7.0]), np.array([1.0, 5.0, -6.0])
-    box = region(x, x=(lower, upper), c=([1.0, 2.0, 3.0], [1.0, 2.0, 3.0]))
-    points, free = sample_points(box, [c, x])
-    agents = points[:, 0].astype(int) - 1
-    assert set(agents) == {0, 1, 2}
-    assert np.all((points[:, 1] >= lower[agents]) & (points[:, 1] <= upper[agents]))
-    assert {-7.0, 0.0, 1.0} <= set(points[:, 1])
-    assert not free[:, 0].any()
-    assert np.array_equal(free[:, 1], agents != 1)
-    assert np.array_equal(points, sample_points(box, [c, x])[0])
-
-
 def coefficients(poly: Any) -> list[Fraction]:
     return [Fraction(int(c.p), int(c.q)) for c in reversed(poly.all_coeffs())]
 
@@ -478,8 +429,3 @@ def test_a_polynomial_that_dips_below_zero_between_two_close_roots_is_not_nonneg
     assert judged((x - third) ** 2)
     assert judged(x * (1 - x))
     assert judged(x - x)
-
-
-@pytest.mark.parametrize("expr", [exp(x), x**0.5, x**-1, x * symbol("y")])
-def test_other_formulas_are_no_polynomials(expr: Any) -> None:
-    assert polynomial(canonical(expr), x) is None

@@ -22,7 +22,6 @@ from random_expressions import (
     patiently,
     precise,
     symbols,
-    total,
 )
 from sottovoce.certificate import domain as module
 from sottovoce.certificate.domain import MARGIN, EmptyDomainError, tightened_domain
@@ -57,17 +56,6 @@ def test_the_margin_stops_half_way_to_the_original_bound() -> None:
     first, second = tightened_domain(problem.cloud)
     assert first.upper[0, 0] == pytest.approx(0.995, abs=1e-12)
     assert second.upper[0, 0] == pytest.approx(0.994, abs=1e-12)
-
-
-def test_constraints_that_exclude_each_other_are_proven_infeasible() -> None:
-    x = sv.agents(2, lower=-10, upper=10)
-    problem = sv.Problem(
-        agents=x,
-        objectives=[x[0], x[1]],
-        constraints={"small": x[0] + x[1] <= 1, "large": x[0] + x[1] >= 2},
-    )
-    with pytest.raises(ProblemError, match=r"must have a common point, got none: (small|large)"):
-        tightened_domain(problem.cloud)
 
 
 @settings(max_examples=25, deadline=None)
@@ -153,21 +141,6 @@ def ends(side: Interval) -> tuple[float, float]:
     return float(side.lower), float(side.upper)
 
 
-def test_an_exponential_bounds_its_argument() -> None:
-    box = contract(exp(X2) - X3, {X2: interval(0, 100), X3: interval(0, 10)})
-    assert ends(box[X2]) == pytest.approx((0, math.log(10)), rel=1e-14)
-    assert ends(box[X3]) == pytest.approx((1, 10), rel=1e-14)
-
-
-def test_reciprocals_bound_from_below() -> None:
-    weights: dict[Any, Any] = {X1: 4, X2: Fraction(9, 4), X3: 1, X4: Fraction(1, 4)}
-    whole = total(weight / x for x, weight in weights.items())
-    box = contract(whole - Fraction(401, 10_000), dict.fromkeys(weights, interval(1e-3, 4e5)))
-    for x, weight in weights.items():
-        rest = float(sum(weights.values()) - weight) / 4e5
-        assert float(box[x].lower) == pytest.approx(float(weight) / (0.0401 - rest), rel=1e-12)
-
-
 @pytest.mark.parametrize(
     ("expr", "side", "expected"),
     [
@@ -239,13 +212,6 @@ def test_the_search_for_lost_points_notices_inward_rounding(
 
     monkeypatch.setattr(module, "_base", nearest)
     assert lost() > 100
-
-
-def test_a_fleet_is_contracted_agent_by_agent() -> None:
-    radius = np.array([1.0, 4.0, 100.0])
-    box = contract(X**2, {X: interval(np.full(3, -5.0), 5.0)}, radius)
-    assert box[X].upper.tolist() == [1.0, 2.0, 5.0]
-    assert box[X].lower.tolist() == [-1.0, -2.0, -5.0]
 
 
 def test_a_symbol_outside_the_constraint_keeps_its_bounds() -> None:

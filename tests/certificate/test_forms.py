@@ -18,23 +18,17 @@ from random_expressions import (
     inside,
     patiently,
     precise,
-    symbols,
-    total,
 )
 from sottovoce.certificate.forms import (
     equivalents,
-    name_parts,
     oriented,
 )
 from sottovoce.formula.canonical import canonical, exp_of, multiply, power
 from sottovoce.formula.derive import exact
 from sottovoce.formula.expression import Op, exactly, nodes, number
-from sottovoce.formula.functions import exp, sqrt, sum_squares
+from sottovoce.formula.functions import sqrt
 
 X, Y, Z = SYMBOLS
-V = symbols("x", 7)
-TEN = dict.fromkeys(V, (-10.0, 10.0))
-EXPONENTIALS = [exp(v) for v in V]
 
 
 @pytest.fixture(autouse=True)
@@ -84,37 +78,3 @@ def test_no_constant_is_rounded_inside_exactly() -> None:
         assert power(number(2), Fraction(1, 2)).op == Op.POW
         assert exp_of(number(2)).op == Op.EXP
     assert isinstance(power(number(tenth), 3).value, float)
-
-
-def test_large_expressions_are_left_as_they_are() -> None:
-    large = total(1 / (X + k) for k in range(400))
-    assert equivalents(large) == (large,)
-
-
-def free(components: Any) -> set[Any]:
-    return set().union(*(component.symbols for component in components))
-
-
-def test_softmax_needs_two_variables_and_its_mixed_derivative_three() -> None:
-    whole = total(EXPONENTIALS)
-    share = canonical(EXPONENTIALS[0] / whole)
-    assert len(free(name_parts([share], TEN)[0])) == 2
-    mixed = canonical(EXPONENTIALS[0] * EXPONENTIALS[1] / whole**2)
-    assert len(free(name_parts([mixed], TEN)[0])) == 3
-
-
-def test_the_range_of_a_part_is_exact() -> None:
-    _, bounds = name_parts([canonical(V[0] / sqrt(1 + sum_squares(*V)))], TEN)
-    (name,) = bounds.keys() - TEN.keys()
-    assert bounds[name] == (0.0, 600.0)
-
-
-def test_a_part_that_is_monotone_may_repeat_a_variable() -> None:
-    falling = exp(V[1] - V[0]) + exp(V[2] - V[0])
-    named, _ = name_parts([canonical(1 / (1 + falling) - 1 / (1 + falling) ** 2)], TEN)
-    assert len(free(named)) == 1
-
-
-def test_a_part_whose_range_is_not_known_stays() -> None:
-    tangled = V[0] * V[1] - V[0] + V[1] ** 2
-    assert name_parts([canonical(exp(tangled) + tangled)], TEN)[1] == TEN

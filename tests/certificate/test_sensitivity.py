@@ -87,15 +87,6 @@ def test_sparse_weights_with_agents_that_cannot_move_have_a_typical_slope() -> N
     assert certified(problem).typical()[0] == pytest.approx(5.0)
 
 
-def test_an_agent_moves_a_sum_by_its_own_term_alone() -> None:
-    x = sv.agents(2, lower=0, upper=1)
-    problem = sv.Problem(
-        agents=x, objectives=list(x), constraints=[(x[0] + 10 * x[1]) ** 2 <= 1000]
-    )
-    # The square itself would move by 22 and 220, and its gradient by 2 to 200.
-    np.testing.assert_allclose(certified(problem).dense(), [[1, 10]], rtol=1e-9)
-
-
 def test_outputs_that_are_not_sums_keep_their_cross_terms() -> None:
     x = sv.agents(2, lower=0, upper=1)
     cloud = sv.Problem(

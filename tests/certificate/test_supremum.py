@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import pickle
 from collections.abc import Iterator
 from fractions import Fraction
 from typing import Any
@@ -14,7 +13,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from formula_values import evaluate
 from random_expressions import (
     SYMBOLS,
     boxes,
@@ -264,13 +262,6 @@ def test_the_point_found_has_a_coordinate_for_every_symbol_inside_its_bounds() -
     assert bound.at[symbol("idle")] == 3.0
 
 
-def test_a_supremum_can_be_sent_to_another_process() -> None:
-    bound = supremum([X[0] ** 2], TEN)
-    copy = pickle.loads(pickle.dumps(bound))  # noqa: S301
-    assert (copy.upper, copy.found) == (bound.upper, bound.found)
-    assert {s.name: v for s, v in copy.at.items()} == {s.name: v for s, v in bound.at.items()}
-
-
 @settings(patiently, max_examples=50)
 @given(st.lists(expressions, min_size=1, max_size=2), boxes, st.randoms(use_true_random=False))
 def test_no_sampled_value_exceeds_the_bound(components: list[Any], box: Any, random: Any) -> None:
@@ -382,32 +373,6 @@ def test_euclidean_neither_overflows_nor_vanishes() -> None:
         assert norm.upper - norm.lower <= 5e-15 * scale
     assert euclidean([interval(0.0, 0.0)]).upper == 0.0
     assert euclidean([interval(-np.inf, 1.0)]).upper == np.inf
-
-
-PAPER = [
-    canonical(g)
-    for g in (
-        X[0] + X[1] + X[2] - 3,
-        X[4] ** 2 + X[5] ** 4 / 12 + X[6] ** 4 / 12 - 20,
-        X[2] ** 2 + X[3] + X[5] - 1,
-        X[5] ** 2 + X[6] ** 2 - 5,
-    )
-]
-
-
-def test_the_papers_constants_come_out_as_recomputed() -> None:
-    k_g = spectral_supremum([[derivative(g, x) for x in X] for g in PAPER], TEN)
-    corner = [[evaluate(derivative(g, x), dict.fromkeys(X, 10.0)) for x in X] for g in PAPER]
-    assert k_g.upper == pytest.approx(472.674613, abs=1e-6)
-    assert mpmath.mpf(k_g.found) <= norm(corner) <= mpmath.mpf(k_g.upper)
-    assert k_g.upper <= k_g.found * (1 + 1e-12)
-    columns = [spectral_supremum([[derivative(g, x)] for g in PAPER], TEN) for x in X]
-    assert max(column.upper for column in columns) == pytest.approx(333.934292, abs=1e-6)
-    curvatures = [
-        spectral_supremum([[derivative(derivative(g, x), x)] for g in PAPER], TEN) for x in X
-    ]
-    assert curvatures[5].upper == pytest.approx(math.hypot(100, 2), rel=1e-14)
-    assert [bound.upper for bound in curvatures[:5]] == [0, 0, 2, 0, 2]
 
 
 @pytest.mark.parametrize(

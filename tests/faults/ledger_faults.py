@@ -69,7 +69,7 @@ LEDGER = (
           breaks=lambda sound: lambda mu: sound(mu) - (sound(mu) != mu * 2**100),
           killed_by=ACCOUNTS + "test_the_last_bit_of_a_budget_can_be_spent_and_no_more"),
     Fault(name="ledger forgets a charge", seam="spend", breaks=returning(),
-          killed_by=ACCOUNTS + "test_spends_compose_as_the_root_of_the_sum_of_squares"),
+          killed_by=ACCOUNTS + "test_the_last_bit_of_a_budget_can_be_spent_and_no_more"),
     Fault(name="ledger does not wait for the disk", seam="ledger's connection",
           breaks=unsynchronised,
           killed_by=ACCOUNTS + "test_the_file_waits_for_the_disk_at_every_commit"),

@@ -15,12 +15,6 @@ from sottovoce.privacy.adjacency import TRAJECTORY_ROUNDS, Adjacency, adjacency_
 from sottovoce.privacy.statement import hidden
 
 
-@pytest.mark.parametrize("make", [sv.Trajectory, sv.Offset])
-def test_radii_are_one_for_all_or_one_each(make: Any) -> None:
-    for given_, expected in ((0.5, [0.5, 0.5]), ([1.0, 2.0], [1.0, 2.0])):
-        assert radii(make(radius=given_, rounds=10), 2).tolist() == expected
-
-
 def test_given_arrays_are_copied() -> None:
     given_ = np.array([1.0, 2.0])
     b = radii(sv.Trajectory(radius=given_), 2)
@@ -56,13 +50,6 @@ def test_rounds_must_be_said_where_each_costs() -> None:
         radius = 1.0 if kind == "offset" else None
         with pytest.raises(InputError, match=f"rounds must be given to hide {kind}"):
             adjacency_of(kind, radius=radius)
-
-
-def test_files_and_commands_name_the_same_values() -> None:
-    assert adjacency_of("trajectory", radius=2.0) == sv.Trajectory(radius=2.0)
-    assert adjacency_of("trajectory", radius=2.0, rounds=9) == sv.Trajectory(radius=2.0, rounds=9)
-    assert adjacency_of("offset", radius=2.0, rounds=9) == sv.Offset(radius=2.0, rounds=9)
-    assert adjacency_of("everything", rounds=9) == sv.Everything(rounds=9)
 
 
 @pytest.mark.parametrize(

@@ -78,15 +78,6 @@ def test_every_cap_holds_in_exact_arithmetic(case: tuple[Array, Array, Array]) -
         assert load <= Fraction(float(cap))
 
 
-def test_one_agent_has_a_closed_form() -> None:
-    S, weights = np.array([[1.0], [4.0], [0.5]]), np.array([2.0, 1.0, 3.0])
-    sigma_sq = np.square(allocate(sensitivity(S), np.array([0.25]), weights))
-    roots = np.sqrt(weights) * S[:, 0]
-    # At an optimum the total is far less sensitive than what it is made of.
-    assert weights @ sigma_sq == pytest.approx(roots.sum() ** 2 / 0.25, rel=1e-7)
-    assert sigma_sq == pytest.approx(S[:, 0] / np.sqrt(weights) * roots.sum() / 0.25, rel=1e-3)
-
-
 def test_dense_sparse_and_broadcast_blocks_agree() -> None:
     rng = np.random.default_rng(3)
     S = rng.uniform(0.5, 2.0, (5, 40)) * (rng.random((5, 40)) < 0.5)

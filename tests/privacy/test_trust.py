@@ -15,18 +15,9 @@ from sottovoce.privacy.gaussian import delta_of
 from sottovoce.privacy.limit import accuracy_limit
 from sottovoce.privacy.sampler import STEPS
 from sottovoce.privacy.statement import not_covered, up
-from sottovoce.privacy.trust import WORDS, OneCloud, SplitCloud, trust_of
+from sottovoce.privacy.trust import WORDS, SplitCloud
 from sottovoce.problem import gallery
 from sottovoce.simulation.simulate import simulate
-
-
-def test_each_half_adds_the_noise_of_a_trusted_cloud_and_together_root_two_of_it() -> None:
-    one, split = planned(), planned(trust=SplitCloud())
-    assert one.trust == OneCloud()
-    assert split.sigma.tolist() == one.sigma.tolist() == one.released_sigma.tolist()
-    assert [o.grid for o in split.outputs] == [o.grid for o in one.outputs]
-    np.testing.assert_allclose(split.released_sigma, math.sqrt(2) * one.sigma, rtol=1e-15)
-    assert split.gdp_mu.tolist() == one.gdp_mu.tolist()
 
 
 def test_against_either_half_the_promise_is_the_one_asked_for_and_outside_a_root_two_better() -> (
@@ -95,13 +86,6 @@ def test_limit_and_simulation_have_root_two_times_the_noise() -> None:
     np.testing.assert_allclose(
         first["split"] - bare, math.sqrt(2) * (first["one"] - bare), atol=1e-6 * one.sigma.max()
     )
-
-
-def test_unknown_trust_is_refused() -> None:
-    assert trust_of("split") == SplitCloud()
-    assert trust_of("one") == OneCloud()
-    with pytest.raises(InputError, match="trust must be 'one' or 'split'"):
-        trust_of("three")
 
 
 def test_a_helper_is_no_help_where_the_cloud_works_with_states() -> None:

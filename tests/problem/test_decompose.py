@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sottovoce.errors import ProblemError
 from sottovoce.formula.canonical import addends, canonical, expand, substitute
 from sottovoce.formula.derive import hessian
 from sottovoce.formula.expression import Expression, number, symbol
@@ -154,19 +153,7 @@ def test_a_separable_part_never_hides_that_phi_bends_down() -> None:
     assert np.linalg.eigvalsh(curved)[0] >= -1e-12
 
 
-def test_dependent_sums_are_written_in_an_independent_set() -> None:
-    found = written(exp(a + b) + exp(a - b) + exp(a) + exp(b) - 30)
-    at_a, at_b = (values(found.sums, [s is t for t in STATES]) for s in (a, b))
-    assert np.linalg.matrix_rank([at_a, at_b]) == 2
-
-
 # --- equalities ---------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("g", [a**2 - 1, a * b, exp(a) + b, sqrt(1 + a) + b])
-def test_an_equality_that_is_not_affine_is_refused(g: Any) -> None:
-    with pytest.raises(ProblemError, match="constraint g must be affine to be an equality, got"):
-        written(g, equality=True)
 
 
 @pytest.mark.parametrize(

@@ -11,21 +11,6 @@ from sottovoce.problem.constraints import total
 from sottovoce.problem.problem import Problem
 
 
-def test_objective_and_rows_are_those_of_the_formulas() -> None:
-    x = sv.agents(3, lower=-10, upper=10)
-    problem = Problem(
-        agents=x,
-        objectives=[(x[0] - 9) ** 2, (x[1] + 4) ** 4, x[2] ** 2],
-        constraints={"low": x[0] + x[1] <= 3, "mix": (x[0] + x[2]) ** 2 <= 4,
-                     "balance": x[1] + x[2] == 1},
-    )  # fmt: skip
-    found = problem.evaluate([1.0, -2.0, 3.0])
-    assert found.objective == pytest.approx(64 + 16 + 9)
-    assert found.labels == ("low", "mix", "balance")
-    np.testing.assert_allclose(found.rows, [-4, 12, 0])
-    np.testing.assert_allclose(problem.evaluate([1.0, 2.5, -2.0]).violation, [0.5, 0, 0.5])
-
-
 def test_rows_on_one_agent_are_listed_behind_those_that_couple_agents() -> None:
     ev, y = sv.agents(3, name="ev", lower=-9, upper=9, dim=2), sv.agents(["y"], lower=-9, upper=9)
     problem = Problem(

@@ -10,7 +10,7 @@ import scipy.sparse as sparse
 
 import sottovoce as sv
 from formula_values import evaluate
-from sottovoce.errors import CertificateError, ProblemError
+from sottovoce.errors import CertificateError
 from sottovoce.formula.canonical import canonical
 from sottovoce.formula.expression import symbol
 from sottovoce.formula.tape import tape
@@ -49,25 +49,6 @@ def test_formulas_of_one_template_keep_their_numbers_apart() -> None:
     assert values == pytest.approx([evaluate(f, {X: 0.3}) for f in formulas], rel=1e-14)
 
 
-def test_rows_become_weights_terms_by_template_and_mixtures() -> None:
-    x = sv.agents(4, lower=-5, upper=5)
-    problem = sv.Problem(
-        agents=x,
-        objectives=[(s - 1) ** 2 for s in x],
-        constraints=[
-            x[0] + 2.5 * x[1] <= 3,
-            0.5 * x[0] ** 2 + 0.25 * x[1] ** 2 + x[3] <= 4,
-            (x[2] + x[3]) ** 2 + sv.exp(x[2]) <= 9,
-        ],
-    )
-    squares, others, last, mixture = fleets_of(problem.groups, problem.constraints)
-    assert [part.row for part in squares.sums] == [1, 0]
-    assert squares.sums[1].weights.tolist() == [[1.0, 2.5]]
-    assert (squares.places, others.places, last.places) == ((0, 1), (2,), (3,))
-    assert mixture.columns.tolist() == [2, 3]
-    assert str(mixture.terms[0]) == "exp(x3) + (x3 + x4)**2"
-
-
 def test_ten_thousand_named_agents_are_one_fleet() -> None:
     n, rng = 10_000, np.random.default_rng(0)
     x = sv.agents(n, lower=-5, upper=5)
@@ -100,20 +81,6 @@ def test_a_matrix_times_states_is_the_same_rows_written_out(kind: Any) -> None:
         .constraints[0]
         .equality
     )
-
-
-@pytest.mark.parametrize(
-    ("weights", "message"),
-    [
-        (np.ones((2, 3)), "one column per component"),
-        (np.array([[1.0, np.nan]]), "must be finite"),
-        (np.array([[1.0, 1.0], [0.0, 0.0]]), "constraint g1: every .* row 2 with none"),
-    ],
-)
-def test_a_matrix_that_does_not_fit_is_refused(weights: Any, message: str) -> None:
-    x = sv.agents(2, lower=0, upper=1)
-    with pytest.raises(ProblemError, match=message):
-        sv.Problem(agents=x, objectives=[x[0], x[1]], constraints=[weights @ x <= 1])
 
 
 def test_many_agents_are_certified_by_their_forms() -> None:
@@ -171,20 +138,6 @@ def vectors(n: int = 6, d: int = 6) -> sv.Problem:
 
 def fleets(problem: sv.Problem) -> list[Fleet]:
     return fleets_of(problem.groups, problem.cloud.sums.families, problem.objectives)
-
-
-@pytest.mark.parametrize("made", [scalars, vectors])
-def test_agents_that_differ_in_numbers_are_one_fleet(made: Any) -> None:
-    problem = made()
-    (one,) = fleets(problem)
-    assert one.places == tuple(range(problem.agents))
-    x = np.random.default_rng(0).uniform(-1, 1, problem.size).reshape(problem.agents, -1)
-    for i in (0, problem.agents - 1):
-        here = dict(zip(one.group.symbols, x[i], strict=True))
-        here |= {s: float(p[i]) for s, p in one.group.parameters.items()}
-        own = dict(zip(problem.groups[i].symbols, x[i], strict=True))
-        stated = float(evaluate(problem.objectives[i], own))
-        assert float(evaluate(one.objective, here)) == pytest.approx(stated, rel=1e-13)
 
 
 def test_other_forms_and_rows_make_other_fleets() -> None:

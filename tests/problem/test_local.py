@@ -73,28 +73,6 @@ def test_an_agent_sees_its_own_numbers() -> None:
     assert problem.agent(2).local.lower.shape == (1, 4)
 
 
-def test_a_problem_without_local_rows_keeps_its_fingerprint_and_boxes() -> None:
-    _, stated = chargers()
-    plain = sv.Problem(**stated)
-    assert plain.fingerprint == sv.Problem(**stated, local=[]).fingerprint
-    assert all(own.plain(g) for own, g in zip(plain.local, plain.groups, strict=True))
-
-
-@pytest.mark.parametrize(
-    ("row", "kind", "message"),
-    [
-        (lambda x: x[1][0] * x[1][1] <= 1, ConvexityError, "positive semidefinite matrix"),
-        (lambda x: sv.log(x[1][0] ** 2 + 1) + x[1][1] <= 1, ConvexityError, "log takes an affine"),
-        (lambda x: x[1][0] ** 3 + x[1][1] <= 1, ConvexityError, r"bend one way .* \[-5, 5\]"),
-        (lambda x: True, ProblemError, "always True"),
-        ("x2[1] + x9 <= 1", ProblemError, "unknown name 'x9'"),
-    ],
-)
-def test_what_is_no_private_convex_row_is_refused(row: Any, kind: Any, message: str) -> None:
-    with pytest.raises(kind, match=message):
-        pair(row)
-
-
 def test_an_empty_set_names_the_agent_and_the_rows_that_exclude_each_other() -> None:
     ev, stated = chargers()
     rows = {
@@ -176,26 +154,6 @@ def test_local_rows_survive_a_folder(tmp_path: Path) -> None:
     assert all(read is written for read, written in pairs)
     np.testing.assert_array_equal(view.local.lower, [[0.25, -2.0]])
     np.testing.assert_array_equal(view.local.upper, [[0.25, 2.0]])
-
-
-@pytest.mark.parametrize(
-    ("line", "message"),
-    [
-        ('local = "x1 <= 2"', r"agents/1.toml, line 2: local of the file of x1 must be a list"),
-        ('local = ["x2[1] <= 2"]', r"line 2: a local row of x1 may name its own state only"),
-        ('local = ["x1 <= 2", "x1 >= 3"]', "must hold somewhere between the bounds of x1"),
-        ('local = ["x1 <= "]', r"agents/1.toml, line 2"),
-    ],
-)
-def test_a_local_row_in_a_file_is_refused_with_its_line(
-    tmp_path: Path, line: str, message: str
-) -> None:
-    pair().save(tmp_path / "p")
-    (tmp_path / "p" / "agents" / "1.toml").write_text(f'objective = "x1**2"\n{line}\n')
-    with pytest.raises(ProblemError, match=message):
-        sv.Problem.load(tmp_path / "p")
-    with pytest.raises(ProblemError, match=message):
-        sv.Problem.load(tmp_path / "p", agents=[1])
 
 
 def test_a_row_need_be_convex_only_where_the_agent_can_be() -> None:

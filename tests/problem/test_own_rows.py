@@ -70,10 +70,6 @@ def test_a_component_of_a_vector_is_bounded_alone() -> None:
     np.testing.assert_allclose(stated.cloud.groups[1].upper, [[5, 3]])
 
 
-def test_several_such_constraints_meet() -> None:
-    assert box(problem(lambda x: x <= 2, lambda x: x >= -1, lambda x: x**2 <= 2.25)) == (-1.0, 1.5)
-
-
 @pytest.mark.parametrize(
     "row", [lambda x: x <= -6, lambda x: x**2 <= -1, lambda x: x == 7, lambda x: x >= 9]
 )
@@ -121,18 +117,6 @@ def test_one_that_may_not_be_convex_stays_a_constraint() -> None:
     kept = problem(lambda x: x**3 <= 1)
     assert [family.name for family in kept.constraints] == ["g1", "g2"]
     assert kept.cloud.own == ()
-
-
-def test_the_optimum_respects_them_without_a_multiplier() -> None:
-    x = sv.agents(2, lower=-5, upper=5)
-    stated = sv.Problem(
-        agents=x,
-        objectives=[(x[0] - 4) ** 2, x[1] ** 2],
-        constraints=[x[0] + x[1] <= 9, x[0] ** 2 <= 4],
-    )
-    found = sv.reference_optimum(stated)
-    assert found.x == pytest.approx([2.0, 0.0], abs=1e-9)
-    assert found.mu == pytest.approx([0.0], abs=1e-9)
 
 
 def test_a_row_whose_coefficients_are_all_zero_is_refused_by_name() -> None:

@@ -5,7 +5,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import scipy.sparse as sparse
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -68,60 +67,6 @@ def test_the_cloud_sees_public_parameters_and_an_agent_its_own_numbers() -> None
     assert str(agent.objective) == "(x - 0.5)**2"
     assert agent.upper[0] == 2.0
     assert agent.name == "x2"
-
-
-def test_vector_states_take_bounds_per_agent_and_per_component() -> None:
-    x = sv.agents(2, dim=[2, 1], lower=[[-1, -2], -3], upper=[[1, 2], 3])
-    problem = sv.Problem(
-        agents=x,
-        objectives=[x[0][0] ** 2 + x[0][1] ** 2, x[1] ** 2],
-        constraints=[x[0].sum() + x[1] <= 1],
-    )
-    assert problem.size == 3
-    np.testing.assert_array_equal(problem.cloud.lower(), [-1, -2, -3])
-    assert [s.name for s in problem.groups[0].symbols] == ["x1[1]", "x1[2]"]
-
-
-def test_fleet_sums_take_no_dense_and_sparse_weights_and_named_agents() -> None:
-    ev = sv.agents(4, lower=0, upper=1, name="ev")
-    y = sv.agents(["battery"], lower=0, upper=5)
-    weights = np.array([[1.0, 0, 2, 0], [0, 3, 0, 1]])
-    problem = sv.Problem(
-        agents=[ev, y],
-        objectives=[ev.x**2, (y[0] - 1) ** 2],
-        constraints={
-            "total": sv.total(ev.x) - y[0] <= 2,
-            "dense": sv.total(ev.x, weights=weights) <= [1, 2],
-            "sparse": sv.total(ev.x, weights=sparse.csr_array(weights)) <= [1, 2],
-        },
-    )
-    assert problem.rows == 5
-    assert problem.cloud.row_labels() == ["total", "dense[1]", "dense[2]", "sparse[1]", "sparse[2]"]
-    (named,) = problem.constraints[0].named
-    assert str(named) == "-battery"
-    np.testing.assert_array_equal(problem.constraints[0].offset, [-2.0])
-
-
-def test_at_least_is_the_negative_of_at_most() -> None:
-    ev = sv.agents(2, lower=0, upper=1)
-    least = sv.total(ev.x) >= 1
-    (term,) = least.sums[0].terms
-    assert str(term) == str(-ev.x)
-    np.testing.assert_array_equal(least.offset, [1.0])
-    bound: Any = np.array([3.0])
-    reflected = bound >= sv.total(ev.x)
-    np.testing.assert_array_equal(reflected.offset, [-3.0])
-
-
-def test_the_fingerprint_tells_public_from_private_changes() -> None:
-    x = sv.agents(2, lower=-1, upper=1)
-    base = small()
-    other_objective = small(objectives=[x[0] ** 2, (x[1] - 2) ** 2])
-    other_constraint = small(constraints=[x[0] + x[1] <= 2])
-    assert base.fingerprint == small().fingerprint
-    assert base.cloud.fingerprint == other_objective.cloud.fingerprint
-    assert base.fingerprint != other_objective.fingerprint
-    assert base.cloud.fingerprint != other_constraint.cloud.fingerprint
 
 
 def test_a_problem_never_changes() -> None:

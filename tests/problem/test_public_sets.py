@@ -41,32 +41,6 @@ def test_a_fleets_public_row_is_kept_by_every_agent() -> None:
     assert stated.cloud.fingerprint != chargers().cloud.fingerprint
 
 
-def test_the_domain_and_the_noise_shrink_with_it() -> None:
-    plain, held = (sv.certify(p.cloud) for p in (chargers(), chargers(battery)))
-    np.testing.assert_allclose(held.domain[0].upper[:, 0], np.minimum(SIZES, 11.0))
-    np.testing.assert_array_equal(plain.domain[0].upper[:, 0], np.full(4, 11.0))
-    hide = sv.Everything(rounds=20)
-    first = SIZES[:3]
-    sigma = [
-        sv.plan(sv.certify(small.cloud), epsilon=1.0, delta=1e-5, hide=hide).sigma[0]
-        for small in (
-            _of(first, public=False),
-            _of(first, public=True),
-        )
-    ]
-    assert sigma[1] < 0.92 * sigma[0]  # the largest battery takes 10 of 11
-
-
-def _of(sizes: Any, *, public: bool) -> sv.Problem:
-    ev = sv.agents(len(sizes), dim=2, lower=0, upper=11, name="ev", parameters={"size": sizes})
-    rows = [sum(ev.x) <= ev["size"]] if public else []
-    return sv.Problem(
-        agents=ev,
-        objectives=sum(r**2 for r in ev.x),
-        constraints=[sv.total(ev.x) <= [20.0, 20.0], *rows],
-    )
-
-
 def test_code_keeps_public_rows_and_private_ones_beside_them() -> None:
     cloud = chargers(battery).cloud
     own = sv.network.AgentGroup.of_gradient(cloud, 1, lambda x: x, local=["ev[1] + ev[2] >= 1"])
@@ -193,10 +167,3 @@ def test_they_survive_a_folder(stated: sv.Problem, tmp_path: Path) -> None:
 def test_what_cannot_be_kept_is_refused(row: Any, kind: Any, message: str) -> None:
     with pytest.raises(kind, match=message):
         chargers(row)
-
-
-def test_a_fleet_beside_others_needs_a_total() -> None:
-    ev = sv.agents(3, lower=0, upper=1, name="ev")
-    x = sv.agents(1, lower=0, upper=1)
-    with pytest.raises(ProblemError, match=r"sum over it with sv.total\(ev, ...\)"):
-        sv.Problem(agents=[ev, x], objectives=[0, 0], constraints=[ev.x + x[0] <= 1])

@@ -77,16 +77,6 @@ def test_what_an_agent_contributes_is_its_own_terms() -> None:
     assert all(w is s for w, s in zip(whole, stated, strict=True))
 
 
-def test_a_family_of_many_rows_is_free_of_regions_and_keeps_its_multipliers() -> None:
-    problem = sv.gallery.chargers(10, hours=4)
-    sums = problem.cloud.sums
-    assert sums.free
-    assert sums.count == 4
-    assert sums.origins[0].how == "4 sums as stated"
-    assert sv.gallery.paper().cloud.sums.free
-    assert not sv.gallery.coupled().cloud.sums.free
-
-
 def test_the_coupled_problem_takes_five_sums() -> None:
     sums = sv.gallery.coupled().cloud.sums
     assert [origin.count for origin in sums.origins] == [2, 2, 1]
