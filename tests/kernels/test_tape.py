@@ -15,7 +15,6 @@ from sottovoce.formula.expression import Expression, symbol
 from sottovoce.formula.functions import absolute, exp, huber, log, maximum, norm, sqrt
 from sottovoce.formula.tape import tape
 from sottovoce.kernels import variant
-from sottovoce.kernels.core.plain import MUL
 from sottovoce.kernels.lower import TapeBuilder, TapeCode, registers_of
 
 X = [symbol(f"x{i}") for i in range(4)]
@@ -168,7 +167,7 @@ def test_registers_are_given_back() -> None:
     builder = TapeBuilder(1, {X[0]: 0})
     value = 0
     for _ in range(1000):
-        value = builder.emit(MUL, value, 0)
+        value = builder.operation("mul", value, 0)
     assert builder.finish([value]).registers < 5
 
 

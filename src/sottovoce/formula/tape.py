@@ -1,20 +1,20 @@
-"""Tapes: several formulas as one list of instructions, each distinct subexpression once.
+"""Tapes: several formulas as one list of operations, each distinct subexpression once.
 
-A tape is data: an operation, its constant and the places of its operands, operands first. It is
-evaluated in float64 over arrays here, in interval arithmetic by ``formula.enclosure`` and over
-(value, error) pairs by ``formula.enclosure``.
-
-The float64 operations and their order are fixed, so that every evaluator has the same bits: sums
-and products from the left; a common coefficient of all terms after the sum; division by the product
-of what has negative exponents; integer powers by squaring, ``x^(2k) = (x^k)^2``.
+``Lowering`` writes canonical formulas as elementary float64 operations. It fixes the operations and
+their order, so that every evaluator has the same bits: sums and products from the left; a common
+coefficient of all terms after the sum; division by the product of what has negative exponents;
+integer powers by squaring, ``x^(2k) = (x^k)^2``. A ``Tape`` carries them out over NumPy arrays;
+``sottovoce.kernels.lower`` emits them as register code.
 """
 
 from __future__ import annotations
 
+import operator
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, TypeAlias, final
+from typing import Any, Final, Generic, TypeAlias, TypeVar, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,7 +26,165 @@ Array: TypeAlias = NDArray[np.float64]
 Values: TypeAlias = Any
 """A float64 number or an array of them."""
 
-_HALF = Fraction(1, 2)
+_Value = TypeVar("_Value")
+_HALF: Final = Fraction(1, 2)
+
+
+class Lowering(ABC, Generic[_Value]):
+    """Writes formulas as ``add, sub, mul, div, sqrt, pow, exp, log, abs, sign, max, where``.
+
+    Args:
+        values: the value of every symbol that formulas may name.
+    """
+
+    def __init__(self, values: Mapping[Expression, _Value]) -> None:
+        self._values: dict[Expression, _Value] = dict(values)
+
+    @abstractmethod
+    def number(self, value: float) -> _Value:
+        """A constant."""
+
+    @abstractmethod
+    def operation(self, name: str, *operands: _Value) -> _Value:
+        """The result of one elementary operation."""
+
+    def value(self, expr: Expression) -> _Value:
+        """The value of a canonical formula.
+
+        Raises:
+            KeyError: it names a symbol without a value.
+        """
+        if expr not in self._values:
+            self.lower(nodes((expr,)))
+        return self._values[expr]
+
+    def lower(self, order: Iterable[Expression]) -> None:
+        """Write nodes, operands first."""
+        for node in order:
+            if node not in self._values:
+                self._values[node] = self._lowered(node)
+
+    def _lowered(self, expr: Expression) -> _Value:
+        if expr.op == Op.NUMBER:
+            return self.number(float(expr.value))
+        if expr.op == Op.SYMBOL:
+            raise KeyError(f"a formula needs a value of {expr.value}, got none")
+        if expr.op == Op.ADD:
+            return self._sum(expr)
+        if expr.op == Op.MUL:
+            return self._product(expr.args)
+        operands = [self.value(a) for a in expr.args]
+        if expr.op == Op.POW:
+            return self._power(operands[0], expr.value)
+        if expr.op == Op.MAX:
+            return self.fold("max", operands)
+        if expr.op == Op.NORM:
+            return self._norm(operands)
+        if expr.op == Op.ALONG:
+            return self._along(operands)
+        if expr.op == Op.HUBER:
+            return self._huber(operands[0], self.number(float(expr.value)))
+        return self.operation(expr.op, *operands)
+
+    def fold(self, name: str, values: Sequence[_Value]) -> _Value:
+        """``a op b op c ...`` from the left."""
+        result = values[0]
+        for value in values[1:]:
+            result = self.operation(name, result, value)
+        return result
+
+    def _sum(self, expr: Expression) -> _Value:
+        scale, terms = _common_coefficient(expr)
+        total = self.value(terms[0])
+        for term in terms[1:]:
+            factor, rest = coefficient(term)
+            if factor == -1:  # a + (-1) b has the bits of a - b
+                total = self.operation("sub", total, self.value(rest))
+            else:
+                total = self.operation("add", total, self.value(term))
+        return total if scale == 1 else self.operation("mul", self.number(float(scale)), total)
+
+    def _product(self, factors: Sequence[Expression]) -> _Value:
+        above: list[_Value] = []
+        below: list[_Value] = []
+        for factor in factors:
+            if factor.op == Op.POW and factor.value < 0:
+                below.append(self._power(self.value(factor.args[0]), -factor.value))
+            else:
+                above.append(self.value(factor))
+        top = self.fold("mul", above) if above else self.number(1.0)
+        return self.operation("div", top, self.fold("mul", below)) if below else top
+
+    def _power(self, base: _Value, exponent: Scalar) -> _Value:
+        if exponent < 0:
+            return self.operation("div", self.number(1.0), self._power(base, -exponent))
+        if exponent == 1:
+            return base
+        if exponent == _HALF:
+            return self.operation("sqrt", base)
+        if not is_integer(exponent):
+            return self.operation("pow", base, self.number(float(exponent)))
+        half = self._power(base, int(exponent) // 2)
+        square = self.operation("mul", half, half)
+        return square if int(exponent) % 2 == 0 else self.operation("mul", square, base)
+
+    def _dot(self, a: Sequence[_Value], b: Sequence[_Value]) -> _Value:
+        return self.fold("add", [self.operation("mul", *pair) for pair in zip(a, b, strict=True)])
+
+    def _norm(self, a: Sequence[_Value]) -> _Value:
+        return self.operation("sqrt", self._dot(a, a))
+
+    def _along(self, operands: Sequence[_Value]) -> _Value:
+        """``a'b / ||a||``, 0 at a = 0."""
+        a, b = operands[: len(operands) // 2], operands[len(operands) // 2 :]
+        top, length = self._dot(a, b), self._norm(a)
+        below = self.operation("where", length, length, self.number(1.0))
+        quotient = self.operation("div", top, below)
+        return self.operation("where", length, quotient, self.number(0.0))
+
+    def _huber(self, a: _Value, width: _Value) -> _Value:
+        """``M (2 |a| - M)`` where ``|a| - M > 0``, otherwise ``a^2``."""
+        size = self.operation("abs", a)
+        excess = self.operation("sub", size, width)
+        double = self.operation("mul", self.number(2.0), size)
+        line = self.operation("mul", width, self.operation("sub", double, width))
+        return self.operation("where", excess, line, self.operation("mul", a, a))
+
+
+def _common_coefficient(expr: Expression) -> tuple[Scalar, tuple[Expression, ...]]:
+    """The coefficient that all terms of a sum share, and the terms without it; 1 if none."""
+    parts = [coefficient(term) for term in expr.args]
+    first = parts[0][0]
+    if first != 1 and all(c == first for c, rest in parts) and not expr.args[-1].is_number:
+        return first, tuple(rest for _, rest in parts)
+    return 1, expr.args
+
+
+_NUMPY: Final[dict[str, Callable[..., Values]]] = {
+    "add": operator.add,
+    "sub": operator.sub,
+    "mul": operator.mul,
+    "div": operator.truediv,
+    "sqrt": np.sqrt,
+    "pow": np.power,
+    "exp": np.exp,
+    "log": np.log,
+    "abs": np.abs,
+    "sign": np.sign,
+    "max": lambda a, b: np.where(a > b, a, b),
+    "where": lambda condition, yes, no: np.where(condition > 0.0, yes, no),
+}
+
+
+@final
+class _Float64(Lowering[Values]):
+    """Carries operations out at once."""
+
+    def number(self, value: float) -> Values:
+        return value
+
+    def operation(self, name: str, *operands: Values) -> Values:
+        return _NUMPY[name](*operands)
 
 
 @final
@@ -47,13 +205,11 @@ class Tape:
     def __call__(self, *values: Values) -> list[Values]:
         """Evaluate in float64; values broadcast against each other."""
         # NumPy's scalars: Python's raise where IEEE arithmetic gives NaN or infinity.
-        numbers = (np.float64(v) if isinstance(v, float | int) else v for v in values)
-        known: dict[Expression, Values] = dict(zip(self.inputs, numbers, strict=True))
+        numbers = [np.float64(v) if isinstance(v, float | int) else v for v in values]
+        evaluation = _Float64(dict(zip(self.inputs, numbers, strict=True)))
         with np.errstate(all="ignore"):
-            for part in self.order:
-                if part not in known:
-                    known[part] = _value(part, known)
-        return [known[f] for f in self.formulas]
+            evaluation.lower(self.order)
+        return [evaluation.value(f) for f in self.formulas]
 
     def arrays(self, values: Sequence[Values], shape: tuple[int, ...]) -> list[Array]:
         """Evaluate and broadcast every result to one shape."""
@@ -69,108 +225,3 @@ def tape(formulas: Iterable[Expression], inputs: Iterable[Expression]) -> Tape:
     """
     listed = tuple(formulas)
     return Tape(inputs=tuple(inputs), formulas=listed, order=tuple(nodes(listed)))
-
-
-def _value(expr: Expression, known: dict[Expression, Values]) -> Values:
-    if expr.op == Op.NUMBER:
-        return float(expr.value)
-    if expr.op == Op.SYMBOL:
-        raise KeyError(f"a formula needs a value of {expr.value}, got none")
-    if expr.op == Op.ADD:
-        return _sum(expr, known)
-    if expr.op == Op.MUL:
-        return _product(expr.args, known)
-    if expr.op == Op.POW:
-        return _power(known[expr.args[0]], expr.value)
-    values = [known[a] for a in expr.args]
-    if expr.op == Op.HUBER:
-        return _huber(values[0], float(expr.value))
-    return _FUNCTIONS[expr.op](*values)
-
-
-def common_coefficient(expr: Expression) -> tuple[Scalar, tuple[Expression, ...]]:
-    """The coefficient that all terms of a sum share, and the terms without it; 1 if none."""
-    parts = [coefficient(term) for term in expr.args]
-    first = parts[0][0]
-    if first != 1 and all(c == first for c, rest in parts) and not expr.args[-1].is_number:
-        return first, tuple(rest for _, rest in parts)
-    return 1, expr.args
-
-
-def _sum(expr: Expression, known: dict[Expression, Values]) -> Values:
-    scale, terms = common_coefficient(expr)
-    values = [known[t] if t in known else _product(t.args, known) for t in terms]
-    total = values[0]
-    for value in values[1:]:
-        total = total + value
-    return total if scale == 1 else float(scale) * total
-
-
-def _product(args: Sequence[Expression], known: Mapping[Expression, Values]) -> Values:
-    top: Values = None
-    below: Values = None
-    for factor in args:
-        if factor.op == Op.POW and factor.value < 0:
-            value = _power(known[factor.args[0]], -factor.value)
-            below = value if below is None else below * value
-        else:
-            value = known[factor] if factor in known else float(factor.value)
-            top = value if top is None else top * value
-    if below is None:
-        return top
-    return (1.0 if top is None else top) / below
-
-
-def _power(base: Values, exponent: Scalar) -> Values:
-    if exponent < 0:
-        return 1.0 / _power(base, -exponent)
-    if exponent == 1:
-        return base
-    if exponent == _HALF:
-        return np.sqrt(base)
-    if is_integer(exponent):
-        half = _power(base, int(exponent) // 2)
-        square = half * half
-        return square if int(exponent) % 2 == 0 else square * base
-    return np.power(base, float(exponent))
-
-
-def _huber(a: Values, m: float) -> Values:
-    size = np.abs(a)
-    return np.where(size <= m, a * a, m * (2.0 * size - m))
-
-
-def _length(*a: Values) -> Values:
-    total = a[0] * a[0]
-    for part in a[1:]:
-        total = total + part * part
-    return np.sqrt(total)
-
-
-def _along(*both: Values) -> Values:
-    half = len(both) // 2
-    a, b = both[:half], both[half:]
-    top = a[0] * b[0]
-    for x, y in zip(a[1:], b[1:], strict=True):
-        top = top + x * y
-    length = _length(*a)
-    return np.where(length > 0.0, top / np.where(length > 0.0, length, 1.0), 0.0)
-
-
-def _largest(*a: Values) -> Values:
-    largest = a[0]
-    for part in a[1:]:
-        largest = np.where(largest > part, largest, part)
-    return largest
-
-
-_FUNCTIONS: dict[str, Callable[..., Values]] = {
-    Op.EXP: np.exp,
-    Op.LOG: np.log,
-    Op.ABS: np.abs,
-    Op.SIGN: np.sign,
-    Op.MAX: _largest,
-    Op.WHERE: lambda d, yes, no: np.where(d > 0.0, yes, no),
-    Op.NORM: _length,
-    Op.ALONG: _along,
-}

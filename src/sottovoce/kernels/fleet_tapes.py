@@ -29,19 +29,7 @@ from sottovoce.formula.canonical import (
 )
 from sottovoce.formula.derive import gradient, hessian, is_affine, is_smooth
 from sottovoce.formula.expression import ZERO, Expression, Op
-from sottovoce.kernels.core.plain import (
-    ADD,
-    DIV,
-    GRADIENT,
-    INTERIOR,
-    MAX,
-    MUL,
-    NEWTON,
-    SCALAR,
-    SEPARABLE,
-    SUB,
-    WHERE,
-)
+from sottovoce.kernels.core.plain import GRADIENT, INTERIOR, NEWTON, SCALAR, SEPARABLE
 from sottovoce.kernels.lower import TapeBuilder, TapeCode
 from sottovoce.problem.epigraph import EpigraphForm, epigraph_form
 from sottovoce.problem.fleet import Fleet
@@ -271,7 +259,7 @@ class _TapeWriter:
             first = [] if objective is None else [builder.value(own.get(s, ZERO))]
             pairs = zip(self.prices, priced, strict=True)
             parts = [*first, *(builder.times(m, dh[s]) for m, dh in pairs if s in dh)]
-            found.append(builder.fold(ADD, parts) if parts else builder.number(0.0))
+            found.append(builder.fold("add", parts) if parts else builder.number(0.0))
         return found
 
 
@@ -337,7 +325,7 @@ def _separable(writer: _TapeWriter, form: SeparableForm) -> Iterator[_Written]:
         parts = [builder.value(own.get((s, s), ZERO))]
         pairs = zip(writer.prices, priced, strict=True)
         parts += [builder.times(m, second[s, s]) for m, second in pairs if (s, s) in second]
-        outputs.append(builder.fold(ADD, parts))
+        outputs.append(builder.fold("add", parts))
     outputs += writer.slopes(builder, None, states, terms)
     for line in form.rows:
         outputs += _row(builder, line)
@@ -352,14 +340,14 @@ def _row(builder: TapeBuilder, line: LocalRow) -> list[int]:
     outputs = [builder.value(a) for a in line.factors]
     least, most = builder.number(-np.inf), builder.number(np.inf)
     for place, limit in enumerate(map(builder.value, line.least)):
-        least = limit if place == 0 else builder.emit(MAX, limit, least)
+        least = limit if place == 0 else builder.operation("max", limit, least)
     for place, limit in enumerate(map(builder.value, line.most)):
-        smaller = builder.emit(SUB, most, limit)
-        most = limit if place == 0 else builder.emit(WHERE, smaller, limit, most)
+        smaller = builder.operation("sub", most, limit)
+        most = limit if place == 0 else builder.operation("where", smaller, limit, most)
     if line.square is None:
         return [*outputs, least, most, builder.number(0.0)]
-    k = builder.emit(MAX, builder.value(line.square), builder.number(_MIN_SQUARE))
-    return [*outputs, least, most, builder.emit(DIV, builder.number(0.5), k)]
+    k = builder.operation("max", builder.value(line.square), builder.number(_MIN_SQUARE))
+    return [*outputs, least, most, builder.operation("div", builder.number(0.5), k)]
 
 
 def _smooth(writer: _TapeWriter, form: EpigraphForm) -> Iterator[_Written]:
@@ -397,4 +385,4 @@ def _curvature(
     for (s, t), entry in hessian(expr, variables).items():
         value = builder.value(entry)
         to.append((_HESSIAN, place[t] * n + place[s]))
-        outputs.append(value if factor is None else builder.emit(MUL, factor, value))
+        outputs.append(value if factor is None else builder.operation("mul", factor, value))

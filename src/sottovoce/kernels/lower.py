@@ -1,15 +1,10 @@
 """Lowering: formulas become register code for the tape interpreter.
 
-A ``TapeBuilder`` emits one instruction per distinct operation, in the order of operations that
-``sottovoce.formula.tape`` fixes, so bits do not depend on what else is on the tape:
-
-    sums and products from the left; a common coefficient of all terms after the sum; division by
-    the product of what has negative exponents; integer powers by squaring, x^(2k) = (x^k)^2.
-
-``a + (-1) b`` becomes ``a - b``, which has the same bits. ``finish`` joins products with sums
-(``MULADD`` rounds twice, as the two did), sorts instructions so that those of one operation stand
-together, gives registers back after their last use, and returns plain arrays. Long sums and sums of
-products are one instruction each.
+A ``TapeBuilder`` emits one instruction per distinct operation, in the order that
+``sottovoce.formula.tape`` fixes, so bits do not depend on what else is on the tape. ``finish``
+joins products with sums (``MULADD`` rounds twice, as the two did), sorts instructions so that those
+of one operation stand together, gives registers back after their last use, and returns plain
+arrays. Long sums and sums of products are one instruction each.
 """
 
 from __future__ import annotations
@@ -17,15 +12,13 @@ from __future__ import annotations
 from collections import defaultdict, deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from fractions import Fraction
 from typing import Final, TypeAlias, final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from sottovoce.formula.canonical import coefficient, is_integer
-from sottovoce.formula.expression import Expression, Op, nodes
-from sottovoce.formula.tape import common_coefficient
+from sottovoce.formula.expression import Expression
+from sottovoce.formula.tape import Lowering
 from sottovoce.kernels.core.plain import (
     ABS,
     ADD,
@@ -50,8 +43,10 @@ Code: TypeAlias = NDArray[np.int32]
 Line: TypeAlias = tuple[int, ...]
 """An operation and its operands: inputs and results of other lines, or constants below 0."""
 
-_UNARY: Final = {Op.EXP: EXP, Op.LOG: LOG, Op.ABS: ABS, Op.SIGN: SIGN}
-_HALF: Final = Fraction(1, 2)
+_CODES: Final = {
+    "add": ADD, "sub": SUB, "mul": MUL, "div": DIV, "sqrt": SQRT, "pow": POW,
+    "exp": EXP, "log": LOG, "abs": ABS, "sign": SIGN, "max": MAX, "where": WHERE,
+}  # fmt: skip
 _LONG: Final = 4  # products: fewer are faster as instructions that repeat on other registers
 
 
@@ -76,8 +71,8 @@ class TapeCode:
 
 
 @final
-class TapeBuilder:
-    """Collects values; a value is the number that ``value``, ``emit`` or ``number`` returned.
+class TapeBuilder(Lowering[int]):
+    """Collects instructions; a value is the number of its line, or of a constant below 0.
 
     Args:
         inputs: registers ``0 .. inputs - 1`` are filled by whoever runs the tape.
@@ -85,9 +80,9 @@ class TapeBuilder:
     """
 
     def __init__(self, inputs: int, symbols: Mapping[Expression, int]) -> None:
+        super().__init__(symbols)
         self._inputs = inputs
         self._lines: list[Line] = []
-        self._values: dict[Expression, int] = dict(symbols)
         self._emitted: dict[Line, int] = {}
         self._constants: dict[str, int] = {}
 
@@ -96,114 +91,17 @@ class TapeBuilder:
         # By its text: 0.0 and -0.0 are equal and must not share a register.
         return self._constants.setdefault(float(value).hex(), -1 - len(self._constants))
 
-    def emit(self, op: int, *operands: int) -> int:
+    def operation(self, name: str, *operands: int) -> int:
         """The value of one operation."""
-        line = (op, *operands)
+        line = (_CODES[name], *operands)
         if line not in self._emitted:
             self._emitted[line] = self._inputs + len(self._lines)
             self._lines.append(line)
         return self._emitted[line]
 
-    def fold(self, op: int, values: Iterable[int]) -> int:
-        """``a op b op c ...`` from the left."""
-        rest = iter(values)
-        total = next(rest)
-        for value in rest:
-            total = self.emit(op, total, value)
-        return total
-
     def times(self, factor: int, expr: Expression) -> int:
         """``factor * expr``."""
-        return factor if expr.is_one else self.emit(MUL, factor, self.value(expr))
-
-    def value(self, expr: Expression) -> int:
-        """The value of a canonical formula.
-
-        Raises:
-            KeyError: it names a symbol that is no input.
-        """
-        if expr not in self._values:
-            for node in nodes((expr,)):
-                if node not in self._values:
-                    self._values[node] = self._write(node)
-        return self._values[expr]
-
-    def _write(self, expr: Expression) -> int:
-        if expr.op == Op.NUMBER:
-            return self.number(float(expr.value))
-        if expr.op == Op.SYMBOL:
-            raise KeyError(f"a tape must have all symbols as inputs, got {expr.value} besides")
-        if expr.op == Op.ADD:
-            return self._sum(expr)
-        if expr.op == Op.MUL:
-            return self._product(expr.args)
-        if expr.op == Op.POW:
-            return self._power(self.value(expr.args[0]), expr.value)
-        operands = [self.value(a) for a in expr.args]
-        if expr.op in _UNARY:
-            return self.emit(_UNARY[expr.op], *operands)
-        if expr.op == Op.MAX:
-            return self.fold(MAX, operands)
-        if expr.op == Op.WHERE:
-            return self.emit(WHERE, *operands)
-        if expr.op == Op.NORM:
-            return self._norm(operands)
-        if expr.op == Op.ALONG:
-            return self._along(operands)
-        return self._huber(operands[0], float(expr.value))
-
-    def _sum(self, expr: Expression) -> int:
-        scale, terms = common_coefficient(expr)
-        total = self.value(terms[0])
-        for term in terms[1:]:
-            factor, rest = coefficient(term)
-            if factor == -1:
-                total = self.emit(SUB, total, self.value(rest))
-            else:
-                total = self.emit(ADD, total, self.value(term))
-        return total if scale == 1 else self.emit(MUL, self.number(float(scale)), total)
-
-    def _product(self, factors: Sequence[Expression]) -> int:
-        above: list[int] = []
-        below: list[int] = []
-        for factor in factors:
-            if factor.op == Op.POW and factor.value < 0:
-                below.append(self._power(self.value(factor.args[0]), -factor.value))
-            else:
-                above.append(self.value(factor))
-        top = self.fold(MUL, above) if above else self.number(1.0)
-        return self.emit(DIV, top, self.fold(MUL, below)) if below else top
-
-    def _power(self, base: int, exponent: int | float | Fraction) -> int:
-        if exponent < 0:
-            return self.emit(DIV, self.number(1.0), self._power(base, -exponent))
-        if exponent == 1:
-            return base
-        if exponent == _HALF:
-            return self.emit(SQRT, base)
-        if not is_integer(exponent):
-            return self.emit(POW, base, self.number(float(exponent)))
-        half = self._power(base, int(exponent) // 2)
-        square = self.emit(MUL, half, half)
-        return square if int(exponent) % 2 == 0 else self.emit(MUL, square, base)
-
-    def _norm(self, a: Sequence[int]) -> int:
-        return self.emit(SQRT, self.fold(ADD, [self.emit(MUL, x, x) for x in a]))
-
-    def _along(self, both: Sequence[int]) -> int:
-        """``a'b / ||a||``, 0 at a = 0."""
-        a, b = both[: len(both) // 2], both[len(both) // 2 :]
-        top = self.fold(ADD, [self.emit(MUL, x, y) for x, y in zip(a, b, strict=True)])
-        length = self._norm(a)
-        below = self.emit(WHERE, length, length, self.number(1.0))
-        return self.emit(WHERE, length, self.emit(DIV, top, below), self.number(0.0))
-
-    def _huber(self, a: int, m: float) -> int:
-        """``m (2 |a| - m)`` where ``|a| - m > 0``, otherwise ``a^2``."""
-        width, size = self.number(m), self.emit(ABS, a)
-        beyond = self.emit(SUB, self.emit(MUL, self.number(2.0), size), width)
-        far = self.emit(MUL, width, beyond)
-        return self.emit(WHERE, self.emit(SUB, size, width), far, self.emit(MUL, a, a))
+        return factor if expr.is_one else self.operation("mul", factor, self.value(expr))
 
     def finish(self, outputs: Sequence[int], *, first: int | None = None) -> TapeCode:
         """Return the tape.
