@@ -14,10 +14,11 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from fractions import Fraction
 from hashlib import blake2b
 from itertools import pairwise
+from operator import is_not
 from typing import TypeAlias, cast
 
 from sottovoce.errors import ProblemError
@@ -31,6 +32,7 @@ from sottovoce.formula.expression import (
     Scalar,
     interned,
     is_exact,
+    nodes,
     number,
     scalar,
 )
@@ -47,24 +49,17 @@ def canonical(expr: Expression) -> Expression:
     """Return the canonical form of a formula.
 
     Raises:
-        ProblemError: if a constant is not a finite real number, an exponent is too large, or
-            operations nest too deeply.
+        ProblemError: for a constant that is not finite, a large exponent, or too deep nesting.
     """
-    todo = [expr]
-    waiting: dict[Expression, _Counts] = {}  # for the forms of its operands
-    while todo:
-        current = todo.pop()
-        if current._depth >= 0 or current._canonical is not None:
-            continue
-        counts = waiting.pop(current, None)
-        if counts is None:
-            counts = _operands(current)
-            missing = [a for a in counts if a._depth < 0 and a._canonical is None]
-            if missing:
-                waiting[current] = counts
-                todo += (current, *missing)
-                continue
-        current._canonical = _combined(current, counts)
+    counts: dict[Expression, _Counts] = {}
+
+    def missing(part: Expression) -> list[Expression]:
+        counts[part] = operands = _operands(part)
+        return [a for a in operands if a._depth < 0 and a._canonical is None]
+
+    if expr._depth < 0 and expr._canonical is None:
+        for part in nodes((expr,), missing):
+            part._canonical = _combined(part, counts.pop(part))
     return expr if expr._canonical is None else expr._canonical
 
 
@@ -108,18 +103,12 @@ def _combined(expr: Expression, counts: _Counts) -> Expression:
     return rebuilt(expr, forms)
 
 
-def rebuilt(expr: Expression, args: Sequence[Expression]) -> Expression:
-    """The operation of a node on other canonical operands."""
-    if expr.op in (Op.NUMBER, Op.SYMBOL):
+def rebuilt(expr: Expression, args: Sequence[Expression], value: Content = None) -> Expression:
+    """The operation of a node on other canonical operands, with its own value or another."""
+    if not expr.args:
         return expr
-    if expr.op == Op.POW:
-        return power(args[0], expr.value)
-    if expr.op == Op.HUBER:
-        return huber_of(args[0], expr.value)
-    if expr.op == Op.ALONG:
-        half = len(args) // 2
-        return along(args[:half], args[half:])
-    return _CONSTRUCTORS[expr.op](*args)
+    content = expr.value if value is None else value
+    return _CONSTRUCTORS[expr.op](*args, *(() if content is None else (content,)))
 
 
 def _canonical_node(op: str, args: tuple[Expression, ...], value: Content = None) -> Expression:
@@ -133,6 +122,11 @@ def _canonical_node(op: str, args: tuple[Expression, ...], value: Content = None
             )
         node._depth = depth
     return node
+
+
+def _joined(op: str, args: Sequence[Expression]) -> Expression:
+    """A canonical sum, product, maximum or norm; of one operand, itself."""
+    return args[0] if len(args) == 1 else _canonical_node(op, tuple(args))
 
 
 # Parts of sums and products -----------------------------------------------------------------------
@@ -153,8 +147,7 @@ def coefficient(expr: Expression) -> tuple[Scalar, Expression]:
     if expr.op == Op.NUMBER:
         return expr.value, ONE
     if expr.op == Op.MUL and expr.args[0].op == Op.NUMBER:
-        rest = expr.args[1:]
-        return expr.args[0].value, rest[0] if len(rest) == 1 else _canonical_node(Op.MUL, rest)
+        return expr.args[0].value, _joined(Op.MUL, expr.args[1:])
     return 1, expr
 
 
@@ -163,8 +156,7 @@ def split_constant(expr: Expression) -> tuple[Scalar, Expression]:
     if expr.op == Op.NUMBER:
         return expr.value, ZERO
     if expr.op == Op.ADD and expr.args[-1].op == Op.NUMBER:
-        rest = expr.args[:-1]
-        return expr.args[-1].value, rest[0] if len(rest) == 1 else _canonical_node(Op.ADD, rest)
+        return expr.args[-1].value, _joined(Op.ADD, expr.args[:-1])
     return 0, expr
 
 
@@ -210,7 +202,7 @@ def add(*terms: Expression) -> Expression:
     constant = exact_sum(constants)
     if constant or not args:
         args.append(number(constant))
-    return args[0] if len(args) == 1 else _canonical_node(Op.ADD, tuple(args))
+    return _joined(Op.ADD, args)
 
 
 def multiply(*operands: Expression) -> Expression:
@@ -242,11 +234,11 @@ def multiply(*operands: Expression) -> Expression:
         joined.append(exp_of(add(*inside)))
     if not flat:  # (x y)^(1/2) twice is x y, whose factors may have other powers here
         return multiply(number(scale), *joined)
-    kept = in_order(p for p in joined if p.op != Op.NUMBER)
     scale = exact_product([scale, *(p.value for p in joined if p.op == Op.NUMBER)])
-    if not kept:
+    moving = in_order(p for p in joined if p.op != Op.NUMBER)
+    if not moving:
         return number(scale)
-    return _multiple(kept[0] if len(kept) == 1 else _canonical_node(Op.MUL, tuple(kept)), scale)
+    return _multiple(_joined(Op.MUL, moving), scale)
 
 
 def negate(expr: Expression) -> Expression:
@@ -265,11 +257,7 @@ def divide(above: Expression, below: Expression) -> Expression:
 
 
 def power(base: Expression, exponent: Scalar) -> Expression:
-    """``a**c`` with a constant c.
-
-    Raises:
-        ProblemError: if a constant power is not a real number, or the exponent is large.
-    """
+    """``a**c`` with a constant c."""
     c = scalar(exponent)
     if not -MAX_EXPONENT <= c <= MAX_EXPONENT:
         raise ProblemError(
@@ -352,8 +340,7 @@ def maximum_of(*pieces: Expression) -> Expression:
         constant, rest = split_constant(piece)
         rivals = (constant, largest.get(rest, constant))
         largest[rest] = max(rivals, key=lambda c: (c, not isinstance(c, float)))  # 1/2, then 0.5
-    kept = in_order([add(rest, number(c)) for rest, c in largest.items()])
-    return kept[0] if len(kept) == 1 else _canonical_node(Op.MAX, tuple(kept))
+    return _joined(Op.MAX, in_order([add(rest, number(c)) for rest, c in largest.items()]))
 
 
 def where_of(condition: Expression, yes: Expression, no: Expression) -> Expression:
@@ -367,17 +354,17 @@ def where_of(condition: Expression, yes: Expression, no: Expression) -> Expressi
 
 def euclidean_of(*parts: Expression) -> Expression:
     """``sqrt(a_1^2 + ... + a_n^2)``; signs do not matter."""
-    kept = in_order(_leading_positive(p)[1] for p in parts if not p.is_zero)
-    if not kept or (all(p.op == Op.NUMBER for p in kept) and not is_exact()):
-        return number(math.hypot(*(float(p.value) for p in kept)))
-    return absolute_of(kept[0]) if len(kept) == 1 else _canonical_node(Op.NORM, tuple(kept))
+    moving = in_order(_leading_positive(p)[1] for p in parts if not p.is_zero)
+    if not moving or (all(p.op == Op.NUMBER for p in moving) and not is_exact()):
+        return number(math.hypot(*(float(p.value) for p in moving)))
+    return absolute_of(moving[0]) if len(moving) == 1 else _joined(Op.NORM, moving)
 
 
-def along(parts: Sequence[Expression], direction: Sequence[Expression]) -> Expression:
-    """``sum_k a_k b_k / ||a||``, 0 at a = 0."""
-    if all(b.is_zero for b in direction):
+def along(*operands: Expression) -> Expression:
+    """``sum_k a_k b_k / ||a||``, 0 at a = 0, of a_1, ..., a_n, b_1, ..., b_n."""
+    if all(b.is_zero for b in operands[len(operands) // 2 :]):
         return ZERO
-    return _canonical_node(Op.ALONG, (*parts, *direction))
+    return _canonical_node(Op.ALONG, operands)
 
 
 def huber_of(argument: Expression, width: Scalar) -> Expression:
@@ -397,6 +384,7 @@ def pieces_of(expr: Expression) -> tuple[Expression, ...]:
 _CONSTRUCTORS: dict[str, Callable[..., Expression]] = {
     Op.ADD: add,
     Op.MUL: multiply,
+    Op.POW: power,
     Op.EXP: exp_of,
     Op.LOG: log_of,
     Op.ABS: absolute_of,
@@ -404,22 +392,33 @@ _CONSTRUCTORS: dict[str, Callable[..., Expression]] = {
     Op.MAX: maximum_of,
     Op.WHERE: where_of,
     Op.NORM: euclidean_of,
+    Op.ALONG: along,
+    Op.HUBER: huber_of,
 }
 
 
 # Rewriting ----------------------------------------------------------------------------------------
 
 
-def substitute(expr: Expression, values: dict[Expression, Expression]) -> Expression:
+def rebuilt_by(
+    expr: Expression, rule: Callable[[Expression, Sequence[Expression]], Expression]
+) -> Expression:
+    """Apply ``rule(node, rewritten operands)`` to every distinct node."""
+    results: dict[Expression, Expression] = {}
+    for part in nodes((expr,)):
+        results[part] = rule(part, [results[a] for a in part.args])
+    return results[expr]
+
+
+def substitute(expr: Expression, values: Mapping[Expression, Expression]) -> Expression:
     """Put formulas in place of symbols or of other parts of a canonical formula."""
-    done: dict[Expression, Expression] = dict(values)
+    results: dict[Expression, Expression] = dict(values)
 
     def replaced(part: Expression) -> Expression:
-        if part not in done:
+        if part not in results:
             args = [replaced(a) for a in part.args]
-            same = all(a is b for a, b in zip(args, part.args, strict=True))
-            done[part] = part if same else rebuilt(part, args)
-        return done[part]
+            results[part] = rebuilt(part, args) if any(map(is_not, args, part.args)) else part
+        return results[part]
 
     return replaced(expr) if values else expr
 
@@ -429,20 +428,15 @@ _MAX_TERMS = 20_000  # products whose expansion has more terms stay as they are
 
 def expand(expr: Expression) -> Expression:
     """Multiply out products and integer powers of sums, at every level."""
-    done: dict[Expression, Expression] = {}
 
-    def expanded(part: Expression) -> Expression:
-        if part not in done:
-            args = [expanded(a) for a in part.args]
-            if part.op == Op.MUL:
-                done[part] = _distributed(args)
-            elif part.op == Op.POW and is_integer(part.value) and part.value > 1:
-                done[part] = _distributed(args * int(part.value))
-            else:
-                done[part] = rebuilt(part, args) if part.args else part
-        return done[part]
+    def expanded(part: Expression, args: Sequence[Expression]) -> Expression:
+        if part.op == Op.MUL:
+            return _distributed(args)
+        if part.op == Op.POW and is_integer(part.value) and part.value > 1:
+            return _distributed([*args] * int(part.value))
+        return rebuilt(part, args)
 
-    return expanded(expr)
+    return rebuilt_by(expr, expanded)
 
 
 def _distributed(args: Sequence[Expression]) -> Expression:
@@ -472,22 +466,17 @@ def _multiple(expr: Expression, scale: Scalar) -> Expression:
         value, rest = exact_product((scale, expr.args[0].value)), expr.args[1:]
     else:
         value, rest = scale, factors(expr)
-    if value == 1:
-        return rest[0] if len(rest) == 1 else _canonical_node(Op.MUL, rest)
-    return _canonical_node(Op.MUL, (number(value), *rest))
+    return _joined(Op.MUL, rest if value == 1 else (number(value), *rest))
 
 
 def _finite(function: Callable[[float], float], argument: Expression) -> float:
+    name = f"{function.__name__}({argument})"
     try:
         result = float(function(float(argument.value)))
     except OverflowError:
-        raise ProblemError(
-            f"{function.__name__}({argument}) is too large for double precision"
-        ) from None
+        raise ProblemError(f"{name} is too large for double precision") from None
     if not result and not argument.is_one:
-        raise ProblemError(
-            f"{function.__name__}({argument}) is too close to zero for double precision"
-        )
+        raise ProblemError(f"{name} is too close to zero for double precision")
     return result
 
 
@@ -544,13 +533,13 @@ def _degree(expr: Expression) -> float:
 def _digests(expr: Expression) -> tuple[bytes, bytes]:
     """Hashes of the structure without numbers, and with them; exponents count in both."""
     if expr._digests is None:
-        value = "" if expr.value is None else expr.value
-        kind = f"{expr.op} {value.hex() if isinstance(value, float) else value};".encode()
+        value = expr.value.hex() if isinstance(expr.value, float) else expr.value
+        kind = f"{expr.op} {'' if value is None else value};".encode()
         below = [_digests(a) for a in expr.args]
         bare = b"number" if expr.op == Op.NUMBER else kind
         parts = (b"".join([bare, *(s for s, _ in below)]), b"".join([kind, *(w for _, w in below)]))
-        shape, whole = (blake2b(part, digest_size=16).digest() for part in parts)
-        expr._digests = shape, whole
+        shape, full = (blake2b(part, digest_size=16).digest() for part in parts)
+        expr._digests = shape, full
     return expr._digests
 
 

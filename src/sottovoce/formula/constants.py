@@ -45,11 +45,7 @@ def exact_product(values: Sequence[Scalar]) -> Scalar:
 
 
 def constant_power(value: Scalar, c: Scalar) -> Scalar:
-    """A power of a constant.
-
-    Raises:
-        ProblemError: if it is not a finite real number, or underflows.
-    """
+    """A power of a constant, refused if it is not a finite real number or underflows."""
     if not value and c < 0:
         raise ProblemError("the expression divides by zero")
     if value < 0 and not isinstance(c, int):

@@ -21,13 +21,13 @@ from sottovoce.formula.canonical import (
     add,
     along,
     euclidean_of,
-    huber_of,
     in_order,
     is_integer,
     maximum_of,
     multiply,
     power,
     rebuilt,
+    rebuilt_by,
     sign_of,
     subtract,
     where_of,
@@ -51,31 +51,28 @@ Gradient: TypeAlias = Mapping[Expression, Expression]
 @exactly()
 def exact(expr: Expression) -> Expression:
     """Replace doubles by the fractions they are, so that nothing derived from them is rounded."""
-    done: dict[Expression, Expression] = {}
-    for node in nodes((expr,)):
-        args = [done[a] for a in node.args]
-        if node.op == Op.NUMBER:
-            done[node] = number(Fraction(node.value))
-        elif node.op == Op.POW:
-            done[node] = power(args[0], Fraction(node.value))
-        elif node.op == Op.HUBER:
-            done[node] = huber_of(args[0], Fraction(node.value))
-        else:
-            done[node] = rebuilt(node, args) if args else node
-    return done[expr]
+
+    def fraction(part: Expression, args: Sequence[Expression]) -> Expression:
+        if part.is_number:
+            return number(Fraction(part.value))
+        return rebuilt(part, args, Fraction(part.value) if part.op in (Op.POW, Op.HUBER) else None)
+
+    return rebuilt_by(expr, fraction)
 
 
 def gradient(expr: Expression, symbols: Iterable[Expression]) -> dict[Expression, Expression]:
     """Return ``df/ds`` for every symbol s that f depends on, in the order of ``symbols``."""
-    wanted = list(symbols)
-    chosen = frozenset(wanted)
-    if not expr.symbols & chosen:
+    order = list(symbols)
+    variables = expr.symbols.intersection(order)
+    if not variables:
         return {}
-    known: dict[Expression, Gradient] = {}
+    known: dict[Expression, Gradient] = {s: {s: ONE} for s in variables}
     for part in nodes((expr,)):
-        known[part] = _slopes(part, known, chosen) if part.symbols & chosen else {}
-    slopes = known[expr]
-    return {s: slopes[s] for s in wanted if s in slopes}
+        if part not in known:
+            moves = not part.symbols.isdisjoint(variables)
+            slopes = _slopes(part, [known[a] for a in part.args]) if moves else {}
+            known[part] = {s: slope for s, slope in slopes.items() if not slope.is_zero}
+    return {s: known[expr][s] for s in order if s in known[expr]}
 
 
 def derivative(expr: Expression, symbol: Expression) -> Expression:
@@ -88,21 +85,21 @@ def hessian(
 ) -> dict[tuple[Expression, Expression], Expression]:
     """Return ``d2f/ds dt`` for s at or before t in ``symbols``, zeros left out."""
     first = gradient(expr, symbols)
-    place = {s: k for k, s in enumerate(symbols)}
     return {
         (s, t): entry
-        for s, slope in first.items()
-        for t, entry in gradient(slope, symbols[place[s] :]).items()
+        for k, s in enumerate(symbols)
+        if s in first
+        for t, entry in gradient(first[s], symbols[k:]).items()
     }
 
 
 def is_affine(expr: Expression, symbols: Collection[Expression] | None = None) -> bool:
     """Whether a formula is affine in some symbols, all of its own by default."""
-    moving = expr.symbols if symbols is None else expr.symbols & frozenset(symbols)
-    breaks = NONSMOOTH | SLOPES
-    if any(part.op in breaks and part.symbols & moving for part in nodes((expr,))):
+    variables = expr.symbols if symbols is None else expr.symbols.intersection(symbols)
+    jumps = NONSMOOTH | SLOPES
+    if any(part.op in jumps and part.symbols & variables for part in nodes((expr,))):
         return False
-    return not any(slope.symbols & moving for slope in gradient(expr, moving).values())
+    return not any(slope.symbols & variables for slope in gradient(expr, variables).values())
 
 
 def is_smooth(expr: Expression) -> bool:
@@ -110,30 +107,31 @@ def is_smooth(expr: Expression) -> bool:
     return not expr.has(NONSMOOTH | SLOPES)
 
 
-def _slopes(
-    expr: Expression, known: Mapping[Expression, Gradient], chosen: frozenset[Expression]
-) -> Gradient:
-    if expr.op == Op.SYMBOL:
-        return {expr: ONE} if expr in chosen else {}
-    inner = [known[a] for a in expr.args]
-    if expr.op in (Op.ADD, Op.MUL):
-        return _of_terms(expr, inner)
+def _slopes(expr: Expression, inner: Sequence[Gradient]) -> dict[Expression, Expression]:
+    """The derivatives of an operation from those of its operands."""
     if expr.op == Op.MAX:
         return _of_maximum(expr.args, inner)
     if expr.op == Op.WHERE:
         return _both(expr.args[0], inner[1], inner[2])
-    moving = list(dict.fromkeys(s for slopes in inner for s in slopes))
-    if expr.op == Op.NORM:
-        return _kept({s: along(expr.args, _column(inner, s)) for s in moving})
-    if expr.op == Op.ALONG:
-        return _kept({s: _of_along(expr, inner, s) for s in moving})
-    outer = _outer(expr)
-    return _kept({s: multiply(outer, slope) for s, slope in inner[0].items()})
+    if expr.op in (Op.NORM, Op.ALONG):
+        of_length = _of_norm if expr.op == Op.NORM else _of_along
+        moving = dict.fromkeys(s for slopes in inner for s in slopes)
+        return {s: of_length(expr, [slopes.get(s, ZERO) for slopes in inner]) for s in moving}
+    terms: dict[Expression, list[Expression]] = {}
+    for k, slopes in enumerate(inner):
+        outer = _outer(expr, k) if slopes else ZERO
+        for s, slope in slopes.items():
+            terms.setdefault(s, []).append(slope if outer is ONE else multiply(outer, slope))
+    return {s: t[0] if len(t) == 1 else add(*t) for s, t in terms.items()}
 
 
-def _outer(expr: Expression) -> Expression:
-    """The derivative of an operation of one operand by that operand."""
-    a = expr.args[0]
+def _outer(expr: Expression, k: int) -> Expression:
+    """The derivative of a smooth operation, a size, a sign or Huber's function by an operand."""
+    a = expr.args[k]
+    if expr.op == Op.ADD:
+        return ONE
+    if expr.op == Op.MUL:
+        return multiply(*expr.args[:k], *expr.args[k + 1 :])
     if expr.op == Op.POW:
         return multiply(number(expr.value), power(a, expr.value - 1))
     if expr.op == Op.EXP:
@@ -148,50 +146,33 @@ def _outer(expr: Expression) -> Expression:
     return ZERO  # a sign
 
 
-def _of_terms(expr: Expression, inner: Sequence[Gradient]) -> Gradient:
-    """Sums and products: each operand's slope times the other factors."""
-    parts: dict[Expression, list[Expression]] = {}
-    for k, slopes in enumerate(inner):
-        if not slopes:
-            continue
-        others = ONE
-        if expr.op == Op.MUL:
-            others = multiply(*expr.args[:k], *expr.args[k + 1 :])
-        for s, slope in slopes.items():
-            parts.setdefault(s, []).append(slope if others is ONE else multiply(others, slope))
-    return _kept({s: t[0] if len(t) == 1 else add(*t) for s, t in parts.items()})
-
-
-def _of_maximum(pieces: Sequence[Expression], inner: Sequence[Gradient]) -> Gradient:
+def _of_maximum(
+    pieces: Sequence[Expression], inner: Sequence[Gradient]
+) -> dict[Expression, Expression]:
     """``max(m, a)' = where(m - a, m', a')``, piece by piece."""
-    largest, value = inner[0], pieces[0]
+    largest, value = dict(inner[0]), pieces[0]
     for piece, slopes in zip(pieces[1:], inner[1:], strict=True):
         largest = _both(subtract(value, piece), largest, slopes)
         value = maximum_of(value, piece)
     return largest
 
 
-def _both(condition: Expression, yes: Gradient, no: Gradient) -> Gradient:
+def _both(condition: Expression, yes: Gradient, no: Gradient) -> dict[Expression, Expression]:
     moving = dict.fromkeys((*yes, *no))
-    return _kept({s: where_of(condition, yes.get(s, ZERO), no.get(s, ZERO)) for s in moving})
+    return {s: where_of(condition, yes.get(s, ZERO), no.get(s, ZERO)) for s in moving}
 
 
-def _of_along(expr: Expression, inner: Sequence[Gradient], s: Expression) -> Expression:
+def _of_norm(expr: Expression, slopes: Sequence[Expression]) -> Expression:
+    return along(*expr.args, *slopes)
+
+
+def _of_along(expr: Expression, slopes: Sequence[Expression]) -> Expression:
     """``(a'b/|a|)' = a'b'/|a| + (a''b - (a'b/|a|) (a'a''/|a|)) / |a|`` with a'' = da, b' = db."""
-    half = len(expr.args) // 2
-    a, b = expr.args[:half], expr.args[half:]
-    da, db = _column(inner[:half], s), _column(inner[half:], s)
+    half = len(slopes) // 2
+    a, b, da, db = expr.args[:half], expr.args[half:], slopes[:half], slopes[half:]
     turning = add(*(multiply(x, y) for x, y in zip(da, b, strict=True)))
-    turning = subtract(turning, multiply(expr, along(a, da)))
-    return add(along(a, db), multiply(turning, power(euclidean_of(*a), -1)))
-
-
-def _column(inner: Sequence[Gradient], s: Expression) -> list[Expression]:
-    return [slopes.get(s, ZERO) for slopes in inner]
-
-
-def _kept(slopes: dict[Expression, Expression]) -> dict[Expression, Expression]:
-    return {s: slope for s, slope in slopes.items() if not slope.is_zero}
+    turning = subtract(turning, multiply(expr, along(*a, *da)))
+    return add(along(*a, *db), multiply(turning, power(euclidean_of(*a), -1)))
 
 
 # Quadratic forms in exact arithmetic --------------------------------------------------------------
@@ -206,19 +187,12 @@ _MAX_SYMBOLS = 200  # a formula of more is left alone
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class QuadraticForm:
-    """``x'Qx + q'x + c``.
+    """``x'Qx + q'x + c`` with a symmetric Q."""
 
-    Attributes:
-        symbols: x.
-        quadratic: Q, symmetric.
-        linear: q.
-        constant: c.
-    """
-
-    symbols: tuple[Expression, ...]
-    quadratic: Matrix
-    linear: list[Fraction]
-    constant: Fraction
+    symbols: tuple[Expression, ...]  # x
+    quadratic: Matrix  # Q
+    linear: list[Fraction]  # q
+    constant: Fraction  # c
 
     @property
     def bordered(self) -> Matrix:
@@ -232,8 +206,7 @@ class QuadraticForm:
 def quadratic_form(expr: Expression) -> QuadraticForm | None:
     """Read a canonical formula as a polynomial of degree two at most, doubles as they are.
 
-    Returns:
-        None if it is none, or has many symbols.
+    None if it is of another kind, or has many symbols.
     """
     symbols = tuple(in_order(expr.symbols))
     n = len(symbols)
@@ -244,12 +217,13 @@ def quadratic_form(expr: Expression) -> QuadraticForm | None:
         return None
     Q = [[Fraction(0)] * n for _ in range(n)]
     q = [Fraction(0)] * n
-    for at, c in terms.items():
-        if len(at) == 2:
-            Q[at[0]][at[1]] += c / 2
-            Q[at[1]][at[0]] += c / 2
-        elif len(at) == 1:
-            q[at[0]] += c
+    for monomial, c in terms.items():
+        if len(monomial) == 2:
+            i, j = monomial
+            Q[i][j] += c / 2
+            Q[j][i] += c / 2
+        elif len(monomial) == 1:
+            q[monomial[0]] += c
     return QuadraticForm(
         symbols=symbols, quadratic=Q, linear=q, constant=terms.get((), Fraction(0))
     )
@@ -283,9 +257,9 @@ def _monomials(
             pairs = product(terms, part.items())
             terms = [(tuple(sorted((*a, *b))), c * d) for (a, c), (b, d) in pairs]
     total: dict[Monomial, Fraction] = {}
-    for at, c in terms:
-        total[at] = total.get(at, Fraction(0)) + c
-    return {at: c for at, c in total.items() if c}
+    for monomial, c in terms:
+        total[monomial] = total.get(monomial, Fraction(0)) + c
+    return {monomial: c for monomial, c in total.items() if c}
 
 
 def definiteness(matrix: Sequence[Sequence[Fraction]]) -> int:

@@ -21,13 +21,14 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from fractions import Fraction
 from numbers import Rational, Real
+from operator import attrgetter
 from threading import RLock
-from typing import Any, Final, NoReturn, SupportsFloat, TypeAlias, final
+from typing import Any, Final, NoReturn, SupportsFloat, TypeAlias, TypeVar, cast, final
 from weakref import ReferenceType, ref
 
 import numpy as np
@@ -39,6 +40,8 @@ Scalar: TypeAlias = int | Fraction | float
 
 Content: TypeAlias = Any
 """What a node holds besides its operands: a scalar, a name, or None."""
+
+_Result = TypeVar("_Result")
 
 _MAX_BITS = 128  # beyond them a fraction becomes a double: exactness must not cost time
 _MAX_EXACT = 2.0**53  # integers of a double up to here are exact
@@ -90,15 +93,23 @@ SLOPES = frozenset((Op.SIGN, Op.WHERE, Op.ALONG))
 """What derivatives of these are made of."""
 
 
+def _operator(
+    build: Callable[[Expression, Expression], _Result],
+) -> Callable[[Expression, object], _Result]:
+    """An operator of a formula and a formula or number."""
+
+    def operator(self: Expression, other: object) -> _Result:
+        right = operand(other)
+        return NotImplemented if right is None else build(self, right)
+
+    return operator
+
+
 @final
 class Expression:
-    """A formula.
+    """A formula: an operation, its operands, and a value of some operations.
 
-    Attributes:
-        op: the operation.
-        args: its operands.
-        value: a number's value, a symbol's name, the exponent of a power, the width of Huber's
-            function; None otherwise.
+    The value is a number, a symbol's name, a power's exponent, or the width of Huber's function.
     """
 
     __slots__ = (
@@ -154,14 +165,12 @@ class Expression:
     def symbols(self) -> frozenset[Expression]:
         """The symbols in the canonical form of the formula."""
         if self._symbols is None:
-            from sottovoce.formula.canonical import canonical  # it knows nodes, not they it
-
-            whole = canonical(self)
-            if whole is self:
+            form = _form(self)
+            if form is self:
                 inner = frozenset((self,)) if self.op == Op.SYMBOL else frozenset()
                 symbols = inner.union(*(a.symbols for a in self.args))
             else:
-                symbols = whole.symbols
+                symbols = form.symbols
             self._symbols = symbols
         return self._symbols
 
@@ -170,18 +179,10 @@ class Expression:
         return any(node.op in ops for node in nodes((self,)))
 
     def __reduce__(self) -> tuple[object, ...]:
-        from sottovoce.formula.canonical import canonical
-
-        order = list(nodes((canonical(self),)))
+        order = list(nodes((_form(self),)))
         place = {node: k for k, node in enumerate(order)}
         flat = [(n.op, [place[a] for a in n.args], n.value) for n in order]
         return _from_flat, (flat,)
-
-    def __copy__(self) -> Expression:
-        return self
-
-    def __deepcopy__(self, memo: object) -> Expression:
-        return self
 
     def __repr__(self) -> str:
         from sottovoce.formula.write import readable  # it knows nodes, not they it
@@ -202,50 +203,29 @@ class Expression:
         )
 
     def __float__(self) -> float:
-        from sottovoce.formula.canonical import canonical
-
-        whole = canonical(self)
-        if not whole.is_number:
+        form = _form(self)
+        if not form.is_number:
             raise TypeError(
                 f"{self!r:.60} has no value before it is solved; write sv.log(x) instead of "
                 "math.log(x), and likewise sv.exp, sv.sqrt"
             )
-        return float(whole.value)
+        return float(form.value)
 
-    def __add__(self, other: object) -> Expression:
-        return _binary(Op.ADD, self, other)
-
-    def __radd__(self, other: object) -> Expression:
-        return _binary(Op.ADD, other, self)
-
-    def __sub__(self, other: object) -> Expression:
-        right = operand(other)
-        return NotImplemented if right is None else node(Op.ADD, (self, -right))
-
-    def __rsub__(self, other: object) -> Expression:
-        return _binary(Op.ADD, other, -self)
-
-    def __mul__(self, other: object) -> Expression:
-        return _binary(Op.MUL, self, other)
-
-    def __rmul__(self, other: object) -> Expression:
-        return _binary(Op.MUL, other, self)
-
-    def __truediv__(self, other: object) -> Expression:
-        below = operand(other)
-        return NotImplemented if below is None else node(Op.MUL, (self, raised(below, -1)))
-
-    def __rtruediv__(self, other: object) -> Expression:
-        above = operand(other)
-        return NotImplemented if above is None else node(Op.MUL, (above, raised(self, -1)))
-
-    def __pow__(self, other: object) -> Expression:
-        exponent = operand(other)
-        return NotImplemented if exponent is None else raised(self, exponent)
-
-    def __rpow__(self, other: object) -> Expression:
-        base = operand(other)
-        return NotImplemented if base is None else raised(base, self)
+    __add__ = _operator(lambda a, b: node(Op.ADD, (a, b)))
+    __radd__ = _operator(lambda a, b: node(Op.ADD, (b, a)))
+    __sub__ = _operator(lambda a, b: node(Op.ADD, (a, -b)))
+    __rsub__ = _operator(lambda a, b: node(Op.ADD, (b, -a)))
+    __mul__ = _operator(lambda a, b: node(Op.MUL, (a, b)))
+    __rmul__ = _operator(lambda a, b: node(Op.MUL, (b, a)))
+    __truediv__ = _operator(lambda a, b: node(Op.MUL, (a, raised(b, -1))))
+    __rtruediv__ = _operator(lambda a, b: node(Op.MUL, (b, raised(a, -1))))
+    __pow__ = _operator(lambda a, b: raised(a, b))
+    __rpow__ = _operator(lambda a, b: raised(b, a))
+    __le__ = _operator(lambda a, b: Relation(a, "<=", b))
+    __ge__ = _operator(lambda a, b: Relation(a, ">=", b))
+    __eq__: Callable[[Expression, object], Relation] = _operator(  # type: ignore[assignment]
+        lambda a, b: Relation(a, "==", b)
+    )
 
     def __neg__(self) -> Expression:
         return node(Op.MUL, (MINUS_ONE, self))
@@ -255,15 +235,6 @@ class Expression:
 
     def __abs__(self) -> Expression:
         return node(Op.ABS, (self,))
-
-    def __le__(self, other: object) -> Relation:
-        return _related(self, "<=", other)
-
-    def __ge__(self, other: object) -> Relation:
-        return _related(self, ">=", other)
-
-    def __eq__(self, other: object) -> Relation:  # type: ignore[override]
-        return _related(self, "==", other)
 
     def __lt__(self, other: object) -> NoReturn:
         raise strict("<=")
@@ -297,10 +268,8 @@ class Relation:
     @property
     def g(self) -> Expression:
         """The canonical formula that must be at most 0, or 0."""
-        from sottovoce.formula.canonical import canonical
-
         sides = (self.right, self.left) if self.sign == ">=" else (self.left, self.right)
-        return canonical(sides[0] - sides[1])
+        return _form(sides[0] - sides[1])
 
     def __repr__(self) -> str:
         return f"{self.left!r} {self.sign} {self.right!r}"
@@ -356,11 +325,7 @@ def symbol(name: str) -> Expression:
 
 
 def number(value: SupportsFloat) -> Expression:
-    """Return a constant; integers and fractions stay exact, other reals become doubles.
-
-    Raises:
-        ProblemError: if it is not finite.
-    """
+    """Return a finite constant; integers and fractions stay exact, other reals become doubles."""
     return interned(Op.NUMBER, (), scalar(value))
 
 
@@ -416,14 +381,9 @@ def operand(value: object) -> Expression | None:
 
 
 def expression(value: object) -> Expression:
-    """Return a number as an expression, an expression as it is.
-
-    Raises:
-        ProblemError: for anything else; text is never evaluated.
-    """
-    read = operand(value)
-    if read is not None:
-        return read
+    """Return a number as an expression, an expression as it is; text is never evaluated."""
+    if (formula := operand(value)) is not None:
+        return formula
     if isinstance(value, Relation):
         raise ProblemError(f"an expression must not be a comparison, got {value!r:.60}")
     if isinstance(value, np.ndarray) and value.ndim == 0:
@@ -434,18 +394,11 @@ def expression(value: object) -> Expression:
 
 
 def raised(base: Expression, exponent: Expression | Scalar) -> Expression:
-    """The power ``base**exponent``: one of the two must be constant.
-
-    Raises:
-        ProblemError: if both vary, or a varying exponent has a base that is not positive.
-    """
-    from sottovoce.formula.canonical import canonical
-
-    power = exponent if isinstance(exponent, Expression) else number(exponent)
-    constant = canonical(power)
+    """The power ``base**exponent``: one of the two must be constant, a base also positive."""
+    constant = _form(exponent if isinstance(exponent, Expression) else number(exponent))
     if constant.is_number:
         return node(Op.POW, (base,), constant.value)
-    below = canonical(base)
+    below = _form(base)
     if not below.is_number or below.value <= 0:
         raise ProblemError(
             "a power with a variable exponent needs a positive constant base, "
@@ -462,34 +415,31 @@ def strict(sign: str) -> ProblemError:
     )
 
 
-def nodes(roots: tuple[Expression, ...]) -> Iterator[Expression]:
+def nodes(
+    roots: Sequence[Expression],
+    operands: Callable[[Expression], Sequence[Expression]] = attrgetter("args"),
+) -> Iterator[Expression]:
     """Yield every distinct node below some formulas, operands first; no recursion."""
     seen: set[Expression] = set()
-    todo: list[tuple[Expression, bool]] = [(root, False) for root in reversed(roots)]
+    todo: list[Expression | None] = [*reversed(roots)]
     while todo:
-        current, ready = todo.pop()
-        if ready:
-            yield current
+        current = todo.pop()
+        if current is None:  # all nodes below the one before it are listed
+            yield cast(Expression, todo.pop())
         elif current not in seen:
             seen.add(current)
-            todo.append((current, True))
-            todo += [(a, False) for a in reversed(current.args) if a not in seen]
+            todo += (current, None)
+            todo += [a for a in reversed(operands(current)) if a not in seen]
+
+
+def _form(expr: Expression) -> Expression:
+    from sottovoce.formula.canonical import canonical  # it knows nodes, not they it
+
+    return canonical(expr)
 
 
 def _from_flat(flat: list[tuple[str, list[int], Content]]) -> Expression:
-    from sottovoce.formula.canonical import canonical
-
     order: list[Expression] = []
     for op, args, value in flat:
         order.append(interned(op, tuple(order[a] for a in args), value))
-    return canonical(order[-1])
-
-
-def _binary(op: str, left: object, right: object) -> Expression:
-    a, b = operand(left), operand(right)
-    return NotImplemented if a is None or b is None else node(op, (a, b))
-
-
-def _related(left: Expression, sign: str, other: object) -> Relation:
-    right = operand(other)
-    return NotImplemented if right is None else Relation(left, sign, right)
+    return _form(order[-1])
