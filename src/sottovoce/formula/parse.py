@@ -20,7 +20,8 @@ import re
 import sys
 import unicodedata
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import NamedTuple, Protocol, final
+from types import MappingProxyType
+from typing import Any, NamedTuple, final
 
 from sottovoce.errors import ProblemError
 from sottovoce.formula import functions
@@ -92,36 +93,19 @@ _REPLACEMENTS = {
 }
 
 
-class TotalReader(Protocol):
-    """Takes the totals over fleets that a constraint names; ``problem.files`` has one."""
-
-    @property
-    def inside(self) -> Mapping[str, Expression]:
-        """What the terms of a total may name."""
-        ...
-
-    def add(self, terms: Sequence[Expression]) -> Expression:
-        """Take the canonical terms of one total, and return what stands for it."""
-        ...
-
-
 def parse_expression(
     text: str, symbols: Mapping[str, Expression], *, where: str = ""
 ) -> Expression:
     """Read an expression such as `(x1 - 9)**2 + x1`; return its canonical form.
 
     Integers and their fractions are exact (1/12); decimals are the IEEE doubles that Python would
-    read (0.1, 1e-3).
-
-    Args:
-        text: The expression.
-        symbols: The symbol for each name; a vector's component has the key `x3[2]`.
-        where: Where the text stands, put before the message of an error.
+    read (0.1, 1e-3). A component of a state has the key `x3[2]` in ``symbols``; ``where``, the
+    place of the text, begins every message.
 
     Raises:
         ProblemError: If the text is anything but an expression in these names.
     """
-    parser = _Parser(_Text(text, where), symbols, None)
+    parser = _Parser(_Text(text, where), symbols)
     (formula, behind), *_ = parser.sides()
     if behind.kind != "end":
         raise parser.text.error("an expression must not hold a comparison", behind)
@@ -133,15 +117,16 @@ def parse_constraint(
     symbols: Mapping[str, Expression],
     *,
     where: str = "",
-    totals: TotalReader | None = None,
+    total: Callable[[Sequence[Expression]], Expression] | None = None,
+    inside: Mapping[str, Expression] = MappingProxyType({}),
 ) -> tuple[Expression, bool]:
     """Read a constraint such as `x1 + x2 + x3 <= 3`; return g with g <= 0, and False.
 
     `a <= b` gives g = a - b, `a >= b` gives g = b - a, and `a == b` gives a - b, which must be 0,
-    and True.
-    Arguments and errors are those of `parse_expression`; ``totals`` takes totals over fleets.
+    and True. ``total`` takes the canonical terms of a total over a fleet, which may name what is
+    ``inside``, and returns what stands for it. Errors are those of `parse_expression`.
     """
-    parser = _Parser(_Text(text, where), symbols, totals)
+    parser = _Parser(_Text(text, where), symbols, total, inside)
     (left, sign), *others = parser.sides()
     if not others:
         raise parser.text.error("expected <=, >= or ==, got the end", sign)
@@ -161,11 +146,7 @@ def parse_number(text: str, *, where: str = "") -> float:
 
 
 def check_name(name: str, *, where: str = "") -> None:
-    """Refuse a name that expressions could not use for a state.
-
-    Raises:
-        ProblemError: If it is not one ASCII word, or means something else in expressions.
-    """
+    """Refuse a name that is not one ASCII word, or means something else in expressions."""
     text = _Text(name, where)
     if [(token.kind, token.text) for token in text.tokens[:-1]] != [("name", name)] or "[" in name:
         raise text.error(f"a name must be letters, digits and underscores, got {name!r:.40}")
@@ -174,23 +155,13 @@ def check_name(name: str, *, where: str = "") -> None:
 
 
 def check_expression(expr: object, allowed: Collection[Expression], where: str) -> Expression:
-    """Return the canonical form of a number or a formula.
-
-    Args:
-        expr: The number or formula.
-        allowed: The symbols it may name.
-        where: What the expression is, put before the message of an error.
-
-    Raises:
-        ProblemError: If it is something else, a constant in it is no finite real number, or it
-            names another symbol.
-    """
+    """Return the canonical form of a number or a formula in some symbols; refuse anything else."""
     try:
         form = canonical(expression(expr))
-        strangers = form.symbols.difference(allowed)
-        if strangers:
-            name, known = min(s.name for s in strangers), [s.name for s in allowed]
-            raise ProblemError(f"unknown symbol {name}: this expression may use {_listed(known)}")
+        unknown = form.symbols.difference(allowed)
+        if unknown:
+            name, names = min(s.name for s in unknown), [s.name for s in allowed]
+            raise ProblemError(f"unknown symbol {name}: this expression may use {_listed(names)}")
     except ProblemError as error:
         raise ProblemError(f"{where}: {error}" if where else str(error)) from None
     return form
@@ -233,32 +204,32 @@ class _Text:
         column = 0
         while column < len(text):
             match = _TOKEN.match(text, column)
-            token = _Token(str(match and match.lastgroup), "", column)
             if match is None:
-                raise self.error(_bad_character(text[column]), token)
-            if token.kind != "space":
-                self.tokens.append(token._replace(text="".join(match.group().split())))
+                raise self.error(_bad_character(text[column]), _Token("", "", column))
+            if match.lastgroup != "space":
+                shown = "".join(match.group().split())
+                self.tokens.append(_Token(str(match.lastgroup), shown, column))
             column = match.end()
         if not self.tokens:
             raise self.error("the text is empty")
-        if len(self.tokens) > MAX_TOKENS:
-            count = len(self.tokens)
+        if (count := len(self.tokens)) > MAX_TOKENS:
             raise self.error(
                 f"the text must have at most {MAX_TOKENS} numbers, names and signs, got {count}"
             )
         self.tokens.append(_Token("end", "", column))
 
-    def error(self, message: str, at: _Token | None = None) -> ProblemError:
+    def error(self, message: str, token: _Token | None = None) -> ProblemError:
         """An error about this text, with a caret under the token it concerns."""
         lines = [f"{self._where}: {message}" if self._where else message]
-        if at is not None:
+        if token is not None:
             # People may count columns, so what cannot be printed still takes one place.
             line = "".join(char if char.isprintable() else " " for char in self._text)
-            start, stop = max(0, at.column - _CONTEXT), at.column + _CONTEXT
+            column = token.column
+            start, stop = max(0, column - _CONTEXT), column + _CONTEXT
             before = "..." if start > 0 else ""
             after = "..." if stop < len(line) else ""
             lines.append(f"    {before}{line[start:stop]}{after}")
-            lines.append(f"    {' ' * (len(before) + at.column - start)}^ column {at.column + 1}")
+            lines.append(f"    {' ' * (len(before) + column - start)}^ column {column + 1}")
         return ProblemError("\n".join(lines))
 
 
@@ -287,48 +258,51 @@ class _Parser:
     """
 
     def __init__(
-        self, text: _Text, symbols: Mapping[str, Expression], totals: TotalReader | None
+        self,
+        text: _Text,
+        symbols: Mapping[str, Expression],
+        total: Callable[..., Expression] | None = None,
+        inside: Mapping[str, Expression] = MappingProxyType({}),
     ) -> None:
         self.text = text
-        self._symbols, self._totals = symbols, totals
+        self._symbols, self._total, self._inside = symbols, total, inside
         self._names = symbols  # inside a total those of its fleet
-        self._tokens, self._at = text.tokens, 0
+        self._tokens, self._next = text.tokens, 0
         self._open: list[_Token | None] = []  # per open bracket the function that it belongs to
-        # What may have no value, with the place to name if so: powers, divisors and calls.
+        # Powers, divisors and calls, which may have no value, each with the token to name if so.
         self._fallible: list[tuple[Expression, _Token]] = []
 
     def sides(self) -> list[tuple[Expression, _Token]]:
         """The formulas between comparisons, each with the comparison or the end behind it."""
-        found = [(self._sum(), self._take())]
-        while found[-1][1].kind != "end":
-            found.append((self._sum(), self._take()))
-        return found
+        sides = [(self._sum(), self._take())]
+        while sides[-1][1].kind != "end":
+            sides.append((self._sum(), self._take()))
+        return sides
 
     def canonical(self, formula: Expression) -> Expression:
         """The canonical form; an error names the innermost place that has no value."""
         try:
             return canonical(formula)
         except ProblemError as error:
-            for part, at in self._fallible:
-                self._checked(at, canonical, part)
+            for part, token in self._fallible:
+                self._checked(token, canonical, part)
             raise self.text.error(str(error)) from None
 
     @property
     def _token(self) -> _Token:
-        return self._tokens[self._at]
+        return self._tokens[self._next]
 
     def _take(self) -> _Token:
-        self._at += 1
-        return self._tokens[self._at - 1]
+        self._next += 1
+        return self._tokens[self._next - 1]
 
     def _sum(self) -> Expression:
         terms: list[Expression] = []
         negative = False
         while True:
             factors = [self._power()]
-            while (sign := self._token).text in ("*", "/"):
-                self._at += 1
-                factor = self._power()
+            while self._token.text in ("*", "/"):
+                sign, factor = self._take(), self._power()
                 if sign.text == "/":
                     factor = self._fallible_at(sign, node(Op.POW, (factor,), -1))
                 factors.append(factor)
@@ -342,15 +316,15 @@ class _Parser:
         """Signs and powers: ``-a**-b**c`` is ``-(a**(-(b**c)))``."""
         operands: list[tuple[bool, _Token, Expression]] = []
         while not operands or self._token.text in ("**", "^"):
-            self._at += bool(operands)
+            self._next += bool(operands)
             negative = False
             while self._token.text in ("+", "-"):
                 negative ^= self._take().text == "-"
             operands.append((negative, self._token, self._atom()))
         *bases, (negative, _, value) = operands
         value = -value if negative else value
-        for negative, at, base in reversed(bases):
-            value = self._fallible_at(at, self._checked(at, raised, base, value))
+        for negative, token, base in reversed(bases):
+            value = self._fallible_at(token, self._checked(token, raised, base, value))
             value = -value if negative else value
         return value
 
@@ -361,7 +335,7 @@ class _Parser:
         if token.kind not in ("number", "name"):
             message = f"expected a number, a name, a function or '(', got {token}"
             raise self.text.error(message, token)
-        self._at += 1
+        self._next += 1
         if token.kind == "name" and self._token.text == "(":
             return self._fallible_at(token, self._call(token))
         self._require_follower()
@@ -373,16 +347,16 @@ class _Parser:
             message = f"more than {MAX_BRACKETS} brackets inside each other"
             raise self.text.error(message, self._token)
         self._open.append(function)
-        listed: list[Expression] = []
+        formulas: list[Expression] = []
         while self._take().text != ")":  # the bracket, then commas
-            listed.append(self._sum())
+            formulas.append(self._sum())
         self._open.pop()
         self._require_follower()
-        return listed
+        return formulas
 
     def _require_follower(self) -> None:
         """Refuse what cannot stand behind an operand."""
-        token, before = self._token, self._tokens[self._at - 1]
+        token, before = self._token, self._tokens[self._next - 1]
         if token.text in _OPERATORS:
             return
         if self._open and (token.text == ")" or (token.text == "," and self._open[-1])):
@@ -390,7 +364,7 @@ class _Parser:
         if not self._open and (token.text in _COMPARISONS or token.kind == "end"):
             return
         if before.kind == "name" and token.text == "[":
-            index, after = self._tokens[self._at + 1 : self._at + 3]
+            index, after = self._tokens[self._next + 1 : self._next + 3]
             if not index.text.isdecimal():
                 message = f"a component is an integer as in x3[2], got {index}"
                 raise self.text.error(message, index)
@@ -401,52 +375,53 @@ class _Parser:
             message = f"expected {repr(')') if self._open else 'the end'}, got {token}"
         raise self.text.error(message, token)
 
-    def _call(self, at: _Token) -> Expression:
-        name = at.text
-        if name == "total" and self._totals is not None and self._names is self._symbols:
-            self._names = self._totals.inside
-            terms = self._state() or [self.canonical(term) for term in self._bracketed(at)]
+    def _call(self, token: _Token) -> Expression:
+        name = token.text
+        if name == "total" and self._total is not None and self._names is self._symbols:
+            self._names = self._inside
+            terms = self._state() or [self.canonical(term) for term in self._bracketed(token)]
             self._names = self._symbols
-            return self._checked(at, self._totals.add, terms)
+            return self._checked(token, self._total, terms)
         if name == "sum" and (state := self._state()):
             return node(Op.ADD, (ZERO, *state))
         if name not in _FUNCTIONS:
             message = _REMEDIES.get(name.lower(), f"unknown function {name:.40}: use {_KNOWN}")
             if name in self._symbols:
                 message = f"{name} is not a function: write * to multiply"
-            raise self.text.error(message, at)
-        arguments, most = self._bracketed(at), _MOST_ARGUMENTS.get(name, 1)
+            raise self.text.error(message, token)
+        arguments, most = self._bracketed(token), _MOST_ARGUMENTS.get(name, 1)
         if len(arguments) > most:
-            wanted = "one argument" if most == 1 else f"at most {most} arguments"
-            raise self.text.error(f"{name} takes {wanted}, got {len(arguments)}", at)
-        return self._checked(at, _FUNCTIONS[name], *arguments)
+            limit = "one argument" if most == 1 else f"at most {most} arguments"
+            raise self.text.error(f"{name} takes {limit}, got {len(arguments)}", token)
+        return self._checked(token, _FUNCTIONS[name], *arguments)
 
     def _state(self) -> list[Expression]:
         """The components of a state that stands alone in brackets; none if it does not."""
-        inside = self._tokens[self._at + 1 : self._at + 3]
-        name, names, state = inside[0].text, self._names, list[Expression]()
-        while inside[-1].text == ")" and (component := f"{name}[{len(state) + 1}]") in names:
-            state.append(names[component])
+        name, *behind = self._tokens[self._next + 1 : self._next + 3]
+        state: list[Expression] = []
+        if behind and behind[0].text == ")":
+            while (component := f"{name.text}[{len(state) + 1}]") in self._names:
+                state.append(self._names[component])
         if state:
-            self._at += 3
+            self._next += 3
             self._require_follower()
         return state
 
-    def _number(self, at: _Token) -> Expression:
+    def _number(self, token: _Token) -> Expression:
         """An exact integer, or the double that Python reads."""
-        if at.text.isdecimal():
-            if len(at.text) > MAX_DIGITS:
+        if token.text.isdecimal():
+            if len(token.text) > MAX_DIGITS:
                 message = f"an integer must have at most {MAX_DIGITS} digits; else write 1e40"
-                raise self.text.error(message, at)
-            return number(int(at.text))
-        value = float(at.text)
-        zero = not at.text.lower().partition("e")[0].strip("0.")
+                raise self.text.error(message, token)
+            return number(int(token.text))
+        value = float(token.text)
+        zero = not token.text.lower().partition("e")[0].strip("0.")
         if not (zero or sys.float_info.min <= value < math.inf):
-            raise self.text.error("a number must be 0 or between 2.3e-308 and 1.7e308", at)
+            raise self.text.error("a number must be 0 or between 2.3e-308 and 1.7e308", token)
         return number(value)
 
-    def _named(self, at: _Token) -> Expression:
-        key = at.text
+    def _named(self, token: _Token) -> Expression:
+        key = token.text
         if key == "pi":
             return number(math.pi)
         if key in ("e", "E"):
@@ -457,19 +432,19 @@ class _Parser:
             return self._names[key]
         else:
             message = _unknown(key, self._names)
-        raise self.text.error(message, at)
+        raise self.text.error(message, token)
 
-    def _fallible_at(self, at: _Token, formula: Expression) -> Expression:
-        self._fallible.append((formula, at))
+    def _fallible_at(self, token: _Token, formula: Expression) -> Expression:
+        self._fallible.append((formula, token))
         return formula
 
     def _checked(
-        self, at: _Token, function: Callable[..., Expression], *arguments: object
+        self, token: _Token, function: Callable[..., Expression], *args: Any
     ) -> Expression:
         try:
-            return function(*arguments)
+            return function(*args)
         except ProblemError as error:
-            raise self.text.error(str(error), at) from None
+            raise self.text.error(str(error), token) from None
 
 
 def _unknown(key: str, names: Mapping[str, Expression]) -> str:

@@ -101,8 +101,10 @@ class ConstraintReader:
             symbols, weights = _matrix(self._tables[table.matrix], self._groups)
             names[MATRIX.name] = MATRIX
             self._scaled[MATRIX] = lambda slope: linear_total(symbols, weights * float(slope))
-        totals = self if self._numbers else None
-        g, equality = parse_constraint(table.expression, names, where=where, totals=totals)
+        total = self.add if self._numbers else None
+        g, equality = parse_constraint(
+            table.expression, names, where=where, total=total, inside=self.inside
+        )
         if self._scaled:
             return self._family(g, equality=equality, bound=table.bound, where=where)
         for key, value in (("bound", table.bound), ("weights", table.weights or None)):
