@@ -38,6 +38,7 @@ from sottovoce.formula.canonical import (
 )
 from sottovoce.formula.connected import connected
 from sottovoce.formula.derive import (
+    QuadraticForm,
     definiteness,
     derivative,
     hessian,
@@ -63,21 +64,15 @@ _ROUNDING = 1e-12  # how far below 0 an eigenvalue may fall, relative to the lar
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Curvature:
-    """What the rules prove of a formula.
+    """What the rules prove of a formula: the variables in which it is strictly convex or concave.
 
     Strictly in a set V of variables: the midpoint inequality is strict for points that differ
-    somewhere in V.
-
-    Attributes:
-        convex: the variables in which it is strictly convex, maybe none; None if it is not proven
-            convex.
-        concave: likewise.
-        why: the rule that failed, if neither is proven.
+    somewhere in V. The set may be empty; it is None if convexity, or concavity, is not proven.
     """
 
     convex: Variables | None = None
     concave: Variables | None = None
-    why: str = ""
+    why: str = ""  # the rule that failed, if neither is proven
 
     def __neg__(self) -> Curvature:
         return Curvature(convex=self.concave, concave=self.convex, why=self.why)
@@ -113,14 +108,10 @@ _CONCAVE = Curvature(concave=NONE)
 
 
 class Signs(ABC):
-    """What the rules have to know of formulas where they are judged.
-
-    Attributes:
-        defined: whether formulas may be taken to be defined there: roots and logarithms of what is
-            not negative only.
-    """
+    """What the rules have to know of formulas where they are judged."""
 
     defined: bool = True
+    """Whether formulas may be assumed to be defined: no roots and logarithms of negative values."""
 
     @abstractmethod
     def positive(self, expr: Expression, *, strict: bool) -> bool:
@@ -163,11 +154,9 @@ _FORM = FormSigns()
 
 @final
 class BoxSigns(Signs):
-    """Signs by the range of a formula over a box.
+    """Signs by the range of a formula over a box of symbols and parameters.
 
-    Args:
-        box: least and largest value of every symbol, parameters included.
-        parameters: the values of every parameter, one per agent.
+    ``parameters`` has the values of every parameter, one per agent.
     """
 
     def __init__(
@@ -222,12 +211,7 @@ def brief(expr: Expression) -> str:
 
 @final
 class Calculus:
-    """The rules.
-
-    Args:
-        variables: the symbols in which convexity is asked; all others are parameters.
-        signs: the oracle.
-    """
+    """The rules for convexity in some variables; all other symbols are parameters."""
 
     def __init__(self, variables: Collection[Expression], signs: Signs) -> None:
         self._variables, self.signs = frozenset(variables), signs
@@ -274,10 +258,9 @@ class Calculus:
 
     def _exp(self, expr: Expression) -> Curvature:
         (inner,) = expr.args
-        convex = _union([self.of(inner).convex, self._line(inner)])
-        if convex is None:
+        if not self.of(inner).is_convex:
             return self._fails(expr, "exp takes an affine or convex formula")
-        return Curvature(convex=convex)
+        return Curvature(convex=_union([self.of(inner).convex, self._line(inner)]))
 
     def _log(self, expr: Expression) -> Curvature:
         (inner,) = expr.args
@@ -293,13 +276,13 @@ class Calculus:
 
     def _nonsmooth(self, expr: Expression) -> Curvature:
         """Maxima of convex formulas; sizes of affine ones, or of convex ones at least 0."""
-        largest = expr.op == Op.MAX
+        is_maximum = expr.op == Op.MAX
         for inner in expr.args:
-            if not (self.of(inner).is_convex if largest else self._sizeable(inner)):
-                wanted = "convex formulas" if largest else "affine formulas"
-                return self._fails(expr, f"{expr.op} takes {wanted}", inner)
+            if not (self.of(inner).is_convex if is_maximum else self._sizeable(inner)):
+                kind = "convex" if is_maximum else "affine"
+                return self._fails(expr, f"{expr.op} takes {kind} formulas", inner)
         sets = [self.of(a).convex or NONE for a in expr.args]
-        return Curvature(convex=frozenset.intersection(*sets) if largest else NONE)
+        return Curvature(convex=frozenset.intersection(*sets) if is_maximum else NONE)
 
     def _sizeable(self, a: Expression) -> bool:
         inner = self.of(a)
@@ -353,17 +336,8 @@ class Calculus:
         form = None if q.is_number else quadratic_form(q)
         if form is None:
             return _AFFINE if q.is_number else Curvature(why=f"{brief(q)} has many symbols")
-        strictly: list[Variables | None] = []
-        for sign in (1, -1):
-            strict: list[Variables | None] = []
-            for block in connected_blocks(form.quadratic):
-                kind = definiteness([[sign * form.quadratic[i][j] for j in block] for i in block])
-                names = frozenset(form.symbols[k] for k in block) if kind > 0 else NONE
-                strict.append(None if kind < 0 else names)
-            strictly.append(_union(strict))
-        if strictly == [None, None]:
-            return _not_semidefinite(q)
-        return Curvature(convex=strictly[0], concave=strictly[1])
+        proven = Curvature(convex=_definite(form, 1), concave=_definite(form, -1))
+        return proven if proven.kind is not None else _not_semidefinite(q)
 
     def _with_parameters(self, expr: Expression) -> Curvature | None:
         """A formula whose second derivatives depend on parameters alone, by their matrix."""
@@ -403,15 +377,12 @@ class Calculus:
     def _multiple(self, factor: Expression, inner: Curvature, expr: Expression) -> Curvature:
         if inner.is_affine or inner.kind is None:
             return _AFFINE if inner.is_affine else inner
-        if self.positive(factor):
-            return inner
-        if self.positive(negate(factor)):
-            return -inner
         weak = Curvature(convex=_weak(inner.convex), concave=_weak(inner.concave))
-        if self.positive(factor, strict=False):
-            return weak
-        if self.positive(negate(factor), strict=False):
-            return -weak
+        for proven, strict in ((inner, True), (weak, False)):
+            if self.positive(factor, strict=strict):
+                return proven
+            if self.positive(negate(factor), strict=strict):
+                return -proven
         why = f"got two for agents in {brief(expr)}"
         return Curvature(why=f"a coefficient of a curved term must have one sign, {why}")
 
@@ -539,9 +510,19 @@ class Calculus:
         return None
 
 
+def _definite(form: QuadraticForm, sign: int) -> Variables | None:
+    """In which variables a quadratic form, or its negative, is strictly convex."""
+    sets: list[Variables | None] = []
+    for block in connected_blocks(form.quadratic):
+        kind = definiteness([[sign * form.quadratic[i][j] for j in block] for i in block])
+        names = frozenset(form.symbols[k] for k in block) if kind > 0 else NONE
+        sets.append(None if kind < 0 else names)
+    return _union(sets)
+
+
 def _union(sets: Iterable[Variables | None]) -> Variables | None:
-    held = list(sets)
-    return None if None in held else NONE.union(*(v for v in held if v is not None))
+    known = list(sets)
+    return None if None in known else NONE.union(*(v for v in known if v is not None))
 
 
 def _weak(strict: Variables | None) -> Variables | None:

@@ -26,7 +26,6 @@ from sottovoce.formula.intervals import (
     Interval,
     constant,
     interval,
-    point,
     root,
     wrap,
 )
@@ -61,20 +60,15 @@ def _order(*exprs: Expression) -> tuple[Expression, ...]:
     return tuple(nodes(exprs))
 
 
-def evaluate(expr: Expression, box: IntervalBox) -> dict[Expression, Interval]:
-    """Enclose every distinct node of a formula, operands first.
+def evaluate(
+    expr: Expression, box: IntervalBox, others: Sequence[Expression] = ()
+) -> dict[Expression, Interval]:
+    """Enclose every distinct node of a formula and maybe of others, operands first.
 
     Points at which a node is undefined are passed over; `enclose` is the function that minds them.
-
-    Raises:
-        CertificateError: A symbol has no bounds.
     """
-    return _evaluated((expr,), box)
-
-
-def _evaluated(exprs: tuple[Expression, ...], box: IntervalBox) -> dict[Expression, Interval]:
     values: dict[Expression, Interval] = {}
-    for node in _order(*exprs):
+    for node in _order(expr, *others):
         if node.op != Op.SYMBOL:
             values[node] = _VALUES[node.op](node, [values[a] for a in node.args])
         elif node in box:
@@ -88,18 +82,18 @@ def _evaluated(exprs: tuple[Expression, ...], box: IntervalBox) -> dict[Expressi
 def demands(expr: Expression) -> tuple[tuple[Expression, str, Expression], ...]:
     """What must hold for a formula to be defined: (operand, relation to 0, whose operand it is).
 
-    log needs a positive argument, a negative power a nonzero base, a broken power a nonnegative
-    one.
+    log needs a positive argument, a negative power a nonzero base, a fractional one a nonnegative
+    base.
     """
-    found: list[tuple[Expression, str, Expression]] = []
+    relations: list[tuple[Expression, str, Expression]] = []
     for part in (node for node in _order(expr) if node.symbols):
         if part.op == Op.LOG:
-            found.append((part.args[0], ">", part))
+            relations.append((part.args[0], ">", part))
         elif part.op == Op.POW and not is_integer(part.value):
-            found.append((part.args[0], ">=" if part.value > 0 else ">", part))
+            relations.append((part.args[0], ">=" if part.value > 0 else ">", part))
         elif part.op == Op.POW and part.value < 0:
-            found.append((part.args[0], "!=", part))
-    return tuple(found)
+            relations.append((part.args[0], "!=", part))
+    return tuple(relations)
 
 
 def _unmet(relation: str, value: Interval) -> tuple[BoolArray, BoolArray]:
@@ -136,9 +130,6 @@ def enclose(expr: Expression, box: IntervalBox) -> Interval:
 
     {expr(x) : x in box} is contained in [lower, upper], box by box. Where a box may hold a point at
     which the formula is undefined, the enclosure is the whole line.
-
-    Raises:
-        CertificateError: A symbol has no bounds.
     """
     values = evaluate(expr, box)
     return _spread(values[expr], _doubt(expr, values), _shape(box))
@@ -152,16 +143,12 @@ def _doubt(expr: Expression, values: Mapping[Expression, Interval]) -> BoolArray
 def enclose_with_gradient(
     expr: Expression, box: IntervalBox, variables: Sequence[Expression]
 ) -> tuple[Interval, Interval]:
-    """Enclose a formula and its partial derivatives on every box.
+    """Enclose a formula and its partial derivatives, index i for variable i, on every box.
 
     Where a part of the formula may jump, no finite slope bounds its changes: the whole line does.
-
-    Returns:
-        The enclosure of expr, of the box's shape, and that of d expr / d variables[i] at index i of
-        an array of shape (n, *shape).
     """
     slopes = _slopes(expr, tuple(variables))
-    values = _evaluated((expr, *slopes), box)
+    values = evaluate(expr, box, slopes)
     doubt, shape = _doubt(expr, values), _shape(box)
     jumps = reduce(np.logical_or, (_may_jump(n, values) for n in _order(expr)), doubt)
     ends = [_spread(values[slope], jumps, shape) for slope in slopes]
@@ -172,8 +159,8 @@ def enclose_with_gradient(
 @lru_cache(maxsize=4096)
 @exactly()
 def _slopes(expr: Expression, variables: tuple[Expression, ...]) -> tuple[Expression, ...]:
-    found = gradient(exact(expr), variables)
-    return tuple(found.get(s, ZERO) for s in variables)
+    slopes = gradient(exact(expr), variables)
+    return tuple(slopes.get(s, ZERO) for s in variables)
 
 
 def _may_jump(node: Expression, values: Mapping[Expression, Interval]) -> BoolArray:
@@ -186,7 +173,7 @@ def _may_jump(node: Expression, values: Mapping[Expression, Interval]) -> BoolAr
 
 
 def value_range(expr: Expression, box: Mapping[Expression, Ends]) -> tuple[FloatArray, FloatArray]:
-    """Return ends that hold all values of a formula; where it is undefined is passed over."""
+    """Return ends that hold all values of a formula where it is defined."""
     value = evaluate(expr, {symbol: interval(*ends) for symbol, ends in box.items()})[expr]
     return value.lower, value.upper
 
@@ -206,14 +193,6 @@ def _size(a: Interval) -> Interval:
     return wrap(np.maximum(np.maximum(a.lower, -a.upper), 0.0), a.magnitude)
 
 
-def _sign(a: Interval) -> Interval:
-    return wrap(np.sign(a.lower), np.sign(a.upper))
-
-
-def _larger(a: Interval, b: Interval) -> Interval:
-    return wrap(np.maximum(a.lower, b.lower), np.maximum(a.upper, b.upper))
-
-
 def _either(d: Interval, yes: Interval, no: Interval) -> Interval:
     """``yes`` where d is surely positive, ``no`` where it surely is not, both elsewhere."""
     above, below = d.lower > 0.0, d.upper <= 0.0
@@ -231,16 +210,16 @@ def _along(a: Sequence[Interval], b: Sequence[Interval]) -> Interval:
     most = _length(b).upper
     length = _length(a)
     fraction = reduce(add, (x * y for x, y in zip(a, b, strict=True))) * length.reciprocal()
-    apart = length.lower > 0.0
-    low = np.where(apart, np.maximum(fraction.lower, -most), -most)
-    high = np.where(apart, np.minimum(fraction.upper, most), most)
+    nonzero = length.lower > 0.0
+    low = np.where(nonzero, np.maximum(fraction.lower, -most), -most)
+    high = np.where(nonzero, np.minimum(fraction.upper, most), most)
     return wrap(low, high)
 
 
 def _huber(a: Interval, m: Interval) -> Interval:
     """It rises with |a|, never lies above a^2 nor below its tangent at M."""
     size = _size(a)
-    square, line = size.power(2), m * (size * point(2.0) - m)
+    square, line = size.power(2), m * (size * constant(2) - m)
     low = np.where(size.lower < m.lower, square.lower, np.maximum(line.lower, 0.0))
     high = np.where(size.upper <= m.upper, square.upper, line.upper)
     return wrap(np.minimum(low, high), high)
@@ -254,8 +233,10 @@ _VALUES: dict[str, Callable[[Expression, list[Interval]], Interval]] = {
     Op.EXP: lambda _, a: a[0].exp(),
     Op.LOG: lambda _, a: a[0].log(),
     Op.ABS: lambda _, a: _size(a[0]),
-    Op.SIGN: lambda _, a: _sign(a[0]),
-    Op.MAX: lambda _, a: reduce(_larger, a),
+    Op.SIGN: lambda _, a: wrap(np.sign(a[0].lower), np.sign(a[0].upper)),
+    Op.MAX: lambda _, a: wrap(
+        reduce(np.maximum, (b.lower for b in a)), reduce(np.maximum, (b.upper for b in a))
+    ),
     Op.WHERE: lambda _, a: _either(*a),
     Op.NORM: lambda _, a: _length(a),
     Op.ALONG: lambda _, a: _along(a[: len(a) // 2], a[len(a) // 2 :]),
@@ -347,8 +328,8 @@ def _undecided(pair: Pair) -> FloatArray:
 
 
 def _where_error(condition: Pair, yes: Pair, no: Pair) -> FloatArray:
-    apart = yes[0].magnitude + no[0].magnitude
-    return np.where(_undecided(condition), apart, 0.0) + np.maximum(yes[1], no[1])
+    jump = yes[0].magnitude + no[0].magnitude
+    return np.where(_undecided(condition), jump, 0.0) + np.maximum(yes[1], no[1])
 
 
 def _norm_error(size: FloatArray, inner: Sequence[Pair]) -> FloatArray:

@@ -27,21 +27,20 @@ _P = ParamSpec("_P")
 
 
 def entrywise(*, least: int = 1) -> Callable[[Callable[_P, Expression]], Callable[_P, Any]]:
-    """Let a function of formulas work on arrays of them, on states and on ``A @ x``.
+    """Let a function of at least so many formulas work on arrays, on states and on ``A @ x``.
 
-    Args:
-        least: how many arguments it takes for that; of one array ``maximum`` is the largest.
+    Of one array ``maximum`` is the largest entry: it works entry by entry on two arguments or more.
     """
 
     def decorate(function: Callable[_P, Expression]) -> Callable[_P, Any]:
         @wraps(function)
-        def either(*arguments: _P.args, **settings: _P.kwargs) -> Any:
+        def on_arrays(*arguments: _P.args, **settings: _P.kwargs) -> Any:
             if len(arguments) >= least and any(map(_is_array, arguments)):
-                each: Any = np.frompyfunc(function, len(arguments), 1)
-                return each(*arguments)
+                entry_by_entry: Any = np.frompyfunc(function, len(arguments), 1)
+                return entry_by_entry(*arguments)
             return function(*arguments, **settings)
 
-        return either
+        return on_arrays
 
     return decorate
 
@@ -207,11 +206,7 @@ def bundled(symbols: Sequence[Expression]) -> Any:
 
 
 def apply_ufunc(ufunc: Any, method: str, inputs: Sequence[Any], settings: Any) -> Any:
-    """Apply one of NumPy's functions to formulas and arrays of them.
-
-    Raises:
-        ProblemError: for a function that formulas do not have, saying what to write.
-    """
+    """Apply one of NumPy's functions to formulas and arrays of them, or say what to write."""
     name = ufunc.__name__
     if method == "__call__" and name in _STRICT:
         raise strict(_STRICT[name])
@@ -231,9 +226,9 @@ def apply_ufunc(ufunc: Any, method: str, inputs: Sequence[Any], settings: Any) -
 
 def _plain(value: Any) -> Any:
     if isinstance(value, Expression):
-        held = np.empty((), dtype=object)
-        held[()] = value
-        return held
+        scalar = np.empty((), dtype=object)
+        scalar[()] = value
+        return scalar
     return np.asarray(value) if isinstance(value, np.ndarray) else value
 
 

@@ -39,9 +39,7 @@ _quiet = np.errstate(all="ignore")
 class Interval:
     """All reals from `lower` to `upper`, element by element; ends may be infinite, never NaN.
 
-    Args:
-        lower: Lower ends; below +inf.
-        upper: Upper ends, of a shape that broadcasts with that of `lower`; above -inf.
+    The shapes of `lower` and `upper` broadcast.
     """
 
     lower: FloatArray
@@ -114,7 +112,7 @@ class Interval:
         """Enclose x**exponent, over the x >= 0 alone unless the exponent is an integer."""
         q = Fraction(exponent)
         if q == 0:
-            return point(1.0)
+            return constant(1)
         if q < 0:
             return self.power(-q).reciprocal()
         if q.denominator == 1:
@@ -169,11 +167,6 @@ def wrap(lower: npt.ArrayLike, upper: npt.ArrayLike) -> Interval:
     result = object.__new__(Interval)
     _fill(result, np.asarray(lower), np.asarray(upper))
     return result
-
-
-def point(value: npt.ArrayLike) -> Interval:
-    """Build an interval that holds one finite number."""
-    return wrap(value, value)
 
 
 def _two_sum(a: FloatArray, b: FloatArray) -> tuple[FloatArray, FloatArray]:

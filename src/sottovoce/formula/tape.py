@@ -33,8 +33,7 @@ _HALF: Final = Fraction(1, 2)
 class Lowering(ABC, Generic[_Value]):
     """Writes formulas as ``add, sub, mul, div, sqrt, pow, exp, log, abs, sign, max, where``.
 
-    Args:
-        values: the value of every symbol that formulas may name.
+    ``values`` has the value of every symbol that formulas may name.
     """
 
     def __init__(self, values: Mapping[Expression, _Value]) -> None:
@@ -49,11 +48,7 @@ class Lowering(ABC, Generic[_Value]):
         """The result of one elementary operation."""
 
     def value(self, expr: Expression) -> _Value:
-        """The value of a canonical formula.
-
-        Raises:
-            KeyError: it names a symbol without a value.
-        """
+        """The value of a canonical formula; KeyError if it names a symbol without one."""
         if expr not in self._values:
             self.lower(nodes((expr,)))
         return self._values[expr]
@@ -79,7 +74,7 @@ class Lowering(ABC, Generic[_Value]):
         if expr.op == Op.MAX:
             return self.fold("max", operands)
         if expr.op == Op.NORM:
-            return self._norm(operands)
+            return self.operation("sqrt", self._dot(operands, operands))
         if expr.op == Op.ALONG:
             return self._along(operands)
         if expr.op == Op.HUBER:
@@ -131,13 +126,10 @@ class Lowering(ABC, Generic[_Value]):
     def _dot(self, a: Sequence[_Value], b: Sequence[_Value]) -> _Value:
         return self.fold("add", [self.operation("mul", *pair) for pair in zip(a, b, strict=True)])
 
-    def _norm(self, a: Sequence[_Value]) -> _Value:
-        return self.operation("sqrt", self._dot(a, a))
-
     def _along(self, operands: Sequence[_Value]) -> _Value:
         """``a'b / ||a||``, 0 at a = 0."""
         a, b = operands[: len(operands) // 2], operands[len(operands) // 2 :]
-        top, length = self._dot(a, b), self._norm(a)
+        top, length = self._dot(a, b), self.operation("sqrt", self._dot(a, a))
         below = self.operation("where", length, length, self.number(1.0))
         quotient = self.operation("div", top, below)
         return self.operation("where", length, quotient, self.number(0.0))
@@ -190,17 +182,11 @@ class _Float64(Lowering[Values]):
 @final
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Tape:
-    """Formulas of some inputs.
-
-    Attributes:
-        inputs: the symbols, in the order of their values.
-        formulas: the canonical formulas, in the order of the results.
-        order: every distinct node, operands first.
-    """
+    """Canonical formulas of some symbols, the inputs, in the order of their values."""
 
     inputs: tuple[Expression, ...]
     formulas: tuple[Expression, ...]
-    order: tuple[Expression, ...]
+    order: tuple[Expression, ...]  # every distinct node, operands first
 
     def __call__(self, *values: Values) -> list[Values]:
         """Evaluate in float64; values broadcast against each other."""
@@ -218,10 +204,6 @@ class Tape:
 
 
 def tape(formulas: Iterable[Expression], inputs: Iterable[Expression]) -> Tape:
-    """Return canonical formulas as a tape over some symbols.
-
-    Raises:
-        KeyError: when evaluated, if a formula names another symbol.
-    """
-    listed = tuple(formulas)
-    return Tape(inputs=tuple(inputs), formulas=listed, order=tuple(nodes(listed)))
+    """Return canonical formulas as a tape over all symbols that they name, and maybe others."""
+    roots = tuple(formulas)
+    return Tape(inputs=tuple(inputs), formulas=roots, order=tuple(nodes(roots)))

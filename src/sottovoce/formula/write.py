@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from fractions import Fraction
-from typing import TypeAlias, TypeVar
+from typing import TypeAlias
 
 from sottovoce.errors import ProblemError
 from sottovoce.formula.canonical import (
@@ -24,8 +24,8 @@ from sottovoce.formula.parse import parse_constraint, parse_expression
 # How tightly a text binds: in a place that asks for more it gets brackets.
 _SUM, _PRODUCT, _POWER, _ATOM = range(4)
 _HALF = Fraction(1, 2)
-_Read = TypeVar("_Read")
 _MAX_OPERATIONS = 1_000_000
+_FILE = "text written for a file"
 
 
 def write_expression(expr: Expression) -> str:
@@ -37,8 +37,9 @@ def write_expression(expr: Expression) -> str:
         ProblemError: If the text does not read back as the same formula: it is too long, a name is
             not one, or the formula is the derivative of a non-smooth one.
     """
-    form = _sized(canonical(expr))
-    return _read_back(form, _written(form, _SUM, _PlainText), parse_expression, form)
+    form = _form_of(expr)
+    text = _written(form, _SUM, _PlainText)
+    return _unchanged(text, parse_expression(text, _names(form), where=_FILE) is form)
 
 
 def write_constraint(g: Expression, *, equality: bool = False) -> str:
@@ -46,18 +47,18 @@ def write_constraint(g: Expression, *, equality: bool = False) -> str:
 
     Reading is the inverse of writing, and errors are those of `write_expression`.
     """
-    form = _sized(canonical(g))
+    form = _form_of(g)
     constant, left = split_constant(form)
-    right = number(-constant)
-    sides = (_written(side, _SUM, _PlainText) for side in (left, right))
+    sides = (_written(side, _SUM, _PlainText) for side in (left, number(-constant)))
     text = (" == " if equality else " <= ").join(sides)
-    return _read_back(form, text, parse_constraint, (form, equality))
+    read, sign = parse_constraint(text, _names(form), where=_FILE)
+    return _unchanged(text, read is form and sign == equality)
 
 
 def readable(expr: Expression) -> str:
     """Write any formula as people read it, for messages; it need not read back."""
     try:
-        return _written(_sized(canonical(expr)), _SUM, _PlainText)
+        return _written(_form_of(expr), _SUM, _PlainText)
     except ProblemError as error:
         return f"<formula without a text: {error}>"
 
@@ -65,24 +66,25 @@ def readable(expr: Expression) -> str:
 def latex(expr: Expression) -> str:
     """Write any formula in LaTeX's mathematics."""
     try:
-        return _written(_sized(canonical(expr)), _SUM, _Tex)
+        return _written(_form_of(expr), _SUM, _Tex)
     except ProblemError as error:
         return rf"\text{{formula without a text: {error}}}"
 
 
-def _read_back(form: Expression, text: str, parse: Callable[..., _Read], written: _Read) -> str:
-    symbols = {symbol.name: symbol for symbol in form.symbols}
-    read = parse(text, symbols, where="text written for a file")
-    pairs = ((v if isinstance(v, tuple) else (v,)) for v in (written, read))
-    if not all(a is b for a, b in zip(*pairs, strict=True)):
+def _names(form: Expression) -> dict[str, Expression]:
+    return {symbol.name: symbol for symbol in form.symbols}
+
+
+def _unchanged(text: str, is_same: bool) -> str:
+    if not is_same:
         raise ProblemError(f"an expression must read back unchanged, but {text!r:.60} does not")
     return text
 
 
-def _sized(form: Expression) -> Expression:
-    """A formula as it is, unless the parts that it shares would make its text too long."""
+def _form_of(expr: Expression) -> Expression:
+    """The canonical form, unless the parts that it shares would make its text too long."""
     sizes: dict[Expression, int] = {}
-    for part in nodes((form,)):
+    for part in nodes((form := canonical(expr),)):
         sizes[part] = 1 + sum(sizes[a] for a in part.args)
     if sizes[form] > _MAX_OPERATIONS:
         raise ProblemError(
@@ -94,78 +96,72 @@ def _sized(form: Expression) -> Expression:
 # Structure, in either notation --------------------------------------------------------------------
 
 
-def _written(expr: Expression, place: int, how: _Notation) -> str:
-    text, binding = _bound(expr, how)
-    return how.brackets(text) if binding < place else text
+def _written(expr: Expression, place: int, style: _Notation) -> str:
+    text, binding = _bound(expr, style)
+    return style.brackets(text) if binding < place else text
 
 
-def _bound(expr: Expression, how: _Notation) -> tuple[str, int]:
+def _bound(expr: Expression, style: _Notation) -> tuple[str, int]:
     """The text of a canonical formula and how tightly it binds."""
     if expr.op == Op.SYMBOL:
-        return how.name(expr.name), _ATOM
+        return style.name(expr.name), _ATOM
     if expr.op == Op.ADD:
-        return _sum(expr, how), _SUM
+        return _sum(expr, style), _SUM
     if _is_negative(expr):
-        return f"-{_written(negate(expr), _PRODUCT, how)}", _SUM
+        return f"-{_written(negate(expr), _PRODUCT, style)}", _SUM
     if expr.op == Op.NUMBER:
-        return how.number(expr.value)
+        return style.number(expr.value)
     if expr.op == Op.POW and expr.value == _HALF:
-        return how.root(_written(expr.args[0], _SUM, how)), _ATOM
+        return style.root(_written(expr.args[0], _SUM, style)), _ATOM
     if expr.op == Op.POW and expr.value > 0:
-        exponent = _written(number(expr.value), how.exponent, how)
-        return how.power(_written(expr.args[0], _ATOM, how), exponent), _POWER
+        exponent = _written(number(expr.value), style.exponent, style)
+        return style.power(_written(expr.args[0], _ATOM, style), exponent), _POWER
     if expr.op in (Op.MUL, Op.POW):
-        return _product(expr, how)
-    if how is _PlainText and _is_logsumexp(expr):
-        terms = sorted((name_keys(t), _listed(t.args, how)) for t in addends(expr.args[0]))
-        return how.call("logsumexp", ", ".join(text for _, text in terms), "")
-    width = "" if expr.value is None else _written(number(expr.value), _SUM, how)
-    return how.call(expr.op, _listed(expr.args, how), width)
+        return _product(expr, style)
+    if style is _PlainText and _is_logsumexp(expr):
+        terms = sorted((name_keys(t), _listed(t.args, style)) for t in addends(expr.args[0]))
+        return style.call("logsumexp", ", ".join(text for _, text in terms), "")
+    width = "" if expr.value is None else _written(number(expr.value), _SUM, style)
+    return style.call(expr.op, _listed(expr.args, style), width)
 
 
-def _sum(expr: Expression, how: _Notation) -> str:
+def _sum(expr: Expression, style: _Notation) -> str:
     """Constants last, x2 before x10, higher powers first."""
     pieces = []
     for term in expr.args:
         negative = _is_negative(term)
-        text = _written(negate(term) if negative else term, _PRODUCT, how)
-        exponents = (float(f.value) for f in factors(term) if f.op == Op.POW)
-        rank = not name_keys(term), name_keys(term), -sum(exponents)
+        text = _written(negate(term) if negative else term, _PRODUCT, style)
+        degree = sum(float(f.value) for f in factors(term) if f.op == Op.POW)
+        rank = not name_keys(term), name_keys(term), -degree
         pieces.append((*rank, text, "-" if negative else "+"))
     text = "".join(f" {sign} {text}" for *_, text, sign in sorted(pieces))
     return text[3:] if text.startswith(" + ") else f"-{text[3:]}"
 
 
-def _product(expr: Expression, how: _Notation) -> tuple[str, int]:
+def _product(expr: Expression, style: _Notation) -> tuple[str, int]:
     """The number first, x2 before x10, names before functions."""
     scale, rest = coefficient(expr)
-    above: list[Expression] = []
-    below: list[Expression] = []
-    for factor in factors(rest):
-        base, exponent = base_exponent(factor)
-        if exponent < 0:
-            below.append(power(base, -exponent))
-        else:
-            above.append(factor)
+    above = [f for f in factors(rest) if base_exponent(f)[1] >= 0]
+    below = [power(f, -1) for f in factors(rest) if base_exponent(f)[1] < 0]
     if _is_minimum(expr):
         scale = -scale
-        texts = [how.call("min", _listed(map(negate, above[0].args), how), "")[0]]
+        texts = [style.call("min", _listed(map(negate, above[0].args), style), "")[0]]
     else:
-        texts = _factors(above, how)
+        texts = _factors(above, style)
     top, bottom = (scale, 1) if isinstance(scale, float) else scale.as_integer_ratio()
-    numerator = ([] if top == 1 and above else [how.number(top)[0]]) + texts
-    divisors = ([] if bottom == 1 else [str(bottom)]) + _factors(below, how)
-    alone = scale == 1 and len(above) == 1 and not divisors
-    return how.quotient(numerator, divisors), _ATOM if alone else _PRODUCT
+    numerator = ([] if top == 1 and above else [style.number(top)[0]]) + texts
+    divisors = ([] if bottom == 1 else [str(bottom)]) + _factors(below, style)
+    is_factor = scale == 1 and len(above) == 1 and not divisors
+    return style.quotient(numerator, divisors), _ATOM if is_factor else _PRODUCT
 
 
-def _factors(parts: Iterable[Expression], how: _Notation) -> list[str]:
-    pieces = sorted((name_keys(f), not f.is_symbol, _written(f, _POWER, how)) for f in parts)
+def _factors(parts: Iterable[Expression], style: _Notation) -> list[str]:
+    pieces = sorted((name_keys(f), not f.is_symbol, _written(f, _POWER, style)) for f in parts)
     return [text for *_, text in pieces]
 
 
-def _listed(arguments: Iterable[Expression], how: _Notation) -> str:
-    return ", ".join(_written(a, _SUM, how) for a in arguments)
+def _listed(arguments: Iterable[Expression], style: _Notation) -> str:
+    return ", ".join(_written(a, _SUM, style) for a in arguments)
 
 
 def _is_negative(expr: Expression) -> bool:
