@@ -1,4 +1,4 @@
-"""Random formulas, boxes and points, with their values to 50 digits (mpmath) and in arb."""
+"""Random formulas, boxes and points, with their values to 50 digits (mpmath)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from fractions import Fraction
 from typing import Any
 
 import mpmath
-from flint import arb, fmpq
 from hypothesis import reject, settings
 from hypothesis import strategies as st
 
@@ -108,33 +107,3 @@ def precise(expr: Any, point: dict[Any, float]) -> Any:
     if exponent.denominator == 1:
         return base ** int(exponent)
     return mpmath.power(base, mpmath.mpf(exponent.numerator) / exponent.denominator)
-
-
-def as_arb(expr: Any, point: dict[Any, Any]) -> Any:
-    """Evaluate a formula in arb ball arithmetic; not finite where it is undefined."""
-    if expr.is_symbol:
-        return arb(point[expr])
-    if expr.is_number:
-        return arb(fmpq(*Fraction(expr.value).as_integer_ratio()))
-    args = [as_arb(child, point) for child in expr.args]
-    if expr.op == Op.ADD:
-        return sum(args, arb(0))
-    if expr.op == Op.POW:
-        return _arb_power(args[0], Fraction(expr.value))
-    if expr.op == Op.EXP:
-        return args[0].exp()
-    if expr.op == Op.LOG:
-        return args[0].log()
-    product = arb(1)
-    for factor in args:
-        product *= factor
-    return product
-
-
-def _arb_power(base: Any, exponent: Fraction) -> Any:
-    if exponent.denominator > 1:
-        return base ** arb(fmpq(*exponent.as_integer_ratio()))
-    product = arb(1)
-    for _ in range(abs(int(exponent))):
-        product *= base
-    return product if exponent > 0 else 1 / product

@@ -1,13 +1,14 @@
-"""Random formulas as recipes, cooked both by our operators and by SymPy's."""
+"""Random formulas as recipes, which our operators and plain floats carry out."""
 
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable
 from fractions import Fraction
+from functools import reduce
 from typing import Any
 
-import sympy as sp
 from hypothesis import strategies as st
 
 from sottovoce.formula import functions
@@ -15,7 +16,6 @@ from sottovoce.formula.expression import number, symbol
 
 NAMES = ("x1", "x2", "x10", "v[1]")
 OURS = {name: symbol(name) for name in NAMES}
-THEIRS = {name: sp.Symbol(name, real=True) for name in NAMES}
 
 _leaves = st.one_of(
     st.sampled_from(NAMES),
@@ -26,24 +26,23 @@ _leaves = st.one_of(
 _exponents = st.sampled_from([2, 3, -1, -2, Fraction(1, 2), Fraction(-2, 3), 0.5, -1.5, 0.3])
 
 
-def _recipes(more: Any) -> Any:
+def _recipes(*operations: str) -> Any:
     def extended(inner: Any) -> Any:
-        some = st.lists(inner, min_size=2, max_size=3)
+        single, pair = (st.lists(inner, min_size=k, max_size=k) for k in (1, 2))
+        several = st.lists(inner, min_size=2, max_size=3)
         return st.one_of(
-            st.tuples(st.just("add"), some),
-            st.tuples(st.just("mul"), some),
-            st.tuples(st.just("sub"), st.lists(inner, min_size=2, max_size=2)),
-            st.tuples(st.just("div"), st.lists(inner, min_size=2, max_size=2)),
-            st.tuples(st.just("pow"), st.lists(inner, min_size=1, max_size=1), _exponents),
-            st.tuples(st.sampled_from(["exp", "log"]), st.lists(inner, min_size=1, max_size=1)),
-            *(st.tuples(st.just(op), some) for op in more),
+            st.tuples(st.sampled_from(["add", "mul"]), several),
+            st.tuples(st.sampled_from(["sub", "div"]), pair),
+            st.tuples(st.just("pow"), single, _exponents),
+            st.tuples(st.sampled_from(["exp", "log"]), single),
+            *(st.tuples(st.just(op), several) for op in operations),
         )
 
     return st.recursive(_leaves, extended, max_leaves=9)
 
 
-smooth = _recipes(())
-any_formula = _recipes(("max", "min", "norm", "abs", "huber"))
+smooth = _recipes()
+any_formula = _recipes("max", "min", "norm", "abs", "huber")
 points = st.tuples(*(st.integers(1, 40).map(lambda k: k / 16) for _ in NAMES))
 
 
@@ -56,13 +55,10 @@ def ours(recipe: Any, *, reverse: bool = False) -> Any:
     op, args = recipe[0], [ours(a, reverse=reverse) for a in recipe[1]]
     if reverse and op in ("add", "mul", "max", "min", "norm"):
         args.reverse()
-    if op in ("add", "mul"):
-        total = args[0]
-        for a in args[1:]:
-            total = total + a if op == "add" else total * a
-        return total
-    if op in ("sub", "div"):
-        return args[0] - args[1] if op == "sub" else args[0] / args[1]
+    operators = {"add": operator.add, "sub": operator.sub, "mul": operator.mul,
+                 "div": operator.truediv}  # fmt: skip
+    if op in operators:
+        return reduce(operators[op], args)
     if op == "pow":
         return args[0] ** recipe[2]
     if op == "abs":
@@ -72,22 +68,6 @@ def ours(recipe: Any, *, reverse: bool = False) -> Any:
     if op == "huber":
         return functions.huber(args[0], 1.5)
     return getattr(functions, {"max": "maximum", "min": "minimum"}.get(str(op), str(op)))(*args)
-
-
-def theirs(recipe: Any) -> sp.Expr:
-    """SymPy's; doubles are the fractions that they are."""
-    if isinstance(recipe, str):
-        return THEIRS[recipe]
-    if not isinstance(recipe, tuple):
-        return sp.Rational(*recipe.as_integer_ratio())
-    op, args = recipe[0], [theirs(a) for a in recipe[1]]
-    if op in ("add", "mul"):
-        return sp.Add(*args) if op == "add" else sp.Mul(*args)
-    if op in ("sub", "div"):
-        return args[0] - args[1] if op == "sub" else args[0] / args[1]
-    if op == "pow":
-        return args[0] ** sp.Rational(*recipe[2].as_integer_ratio())
-    return sp.exp(args[0] / 4) if op == "exp" else sp.log(args[0])
 
 
 def value(recipe: Any, point: dict[str, float]) -> float:

@@ -39,9 +39,9 @@ from sottovoce.formula.functions import (
 x, y, z = symbol("x"), symbol("y"), symbol("z")
 
 
-def form(recipe: Any, **how: Any) -> Expression:
+def form(recipe: Any, *, reverse: bool = False) -> Expression:
     try:
-        return canonical(ours(recipe, **how))
+        return canonical(ours(recipe, reverse=reverse))
     except ProblemError:
         assume(False)
         raise
@@ -59,9 +59,9 @@ def test_a_formula_keeps_its_value(recipe: Any, at: tuple[float, ...]) -> None:
     except (ValueError, ZeroDivisionError, OverflowError):
         assume(False)
     assume(abs(expected) < 1e6)
-    found = float(evaluate(form(recipe), {OURS[n]: v for n, v in point.items()}))
-    assume(math.isfinite(found) or not _cancels(recipe, point))
-    assert found == pytest.approx(expected, rel=1e-6, abs=1e-6)
+    result = float(evaluate(form(recipe), {OURS[n]: v for n, v in point.items()}))
+    assume(math.isfinite(result) or not _cancels(recipe, point))
+    assert result == pytest.approx(expected, rel=1e-6, abs=1e-6)
 
 
 def _cancels(recipe: Any, point: dict[str, float]) -> bool:
@@ -76,18 +76,18 @@ def _cancels(recipe: Any, point: dict[str, float]) -> bool:
 @settings(max_examples=300, deadline=None)
 @given(any_formula)
 def test_one_formula_is_one_node(recipe: Any) -> None:
-    whole = form(recipe)
-    assert canonical(whole) is whole
-    assert form(recipe, reverse=True) is whole
-    assert pickle.loads(pickle.dumps(ours(recipe))) is whole  # noqa: S301
-    assert copy.deepcopy(whole) is whole
-    for part in nodes((whole,)):
+    expr = form(recipe)
+    assert canonical(expr) is expr
+    assert form(recipe, reverse=True) is expr
+    assert pickle.loads(pickle.dumps(ours(recipe))) is expr  # noqa: S301
+    assert copy.deepcopy(expr) is expr
+    for part in nodes((expr,)):
         assert not part.args or rebuilt(part, part.args) is part
         assert interned(part.op, part.args, part.value) is part
-    back = {s: symbol(f"{s.name} other") for s in whole.symbols}
-    there = substitute(whole, back)
-    assert substitute(there, {b: a for a, b in back.items()}) is whole
-    assert digest(there) != digest(whole) or not back
+    renamed = {s: symbol(f"{s.name} other") for s in expr.symbols}
+    other = substitute(expr, renamed)
+    assert substitute(other, {b: a for a, b in renamed.items()}) is expr
+    assert digest(other) != digest(expr) or not renamed
 
 
 @pytest.mark.parametrize(
@@ -234,10 +234,10 @@ def test_formulas_made_in_threads_are_one_node() -> None:
     assert all(a is b for other in others for a, b in zip(first, other, strict=True))
 
 
-def test_formulas_that_nobody_holds_are_forgotten() -> None:
-    kept = canonical(symbol("kept") * 7 + 1)
+def test_formulas_without_references_are_forgotten() -> None:
+    formula = canonical(symbol("referenced") * 7 + 1)
     before = len(expression._interned)
     for k in range(250_000):
         number(k + 0.5)
     assert len(expression._interned) < before + 200_000
-    assert canonical(symbol("kept") * 7 + 1) is kept
+    assert canonical(symbol("referenced") * 7 + 1) is formula
