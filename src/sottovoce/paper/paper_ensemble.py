@@ -19,9 +19,8 @@ from sottovoce.kernels.run_kernel import Task, advance, stream_seed
 from sottovoce.kernels.variant import core
 from sottovoce.problem.agents import Array, lower_bounds, upper_bounds
 from sottovoce.problem.constraints import named_rows
-from sottovoce.simulation.request import SimulationRequest
 from sottovoce.simulation.result import QUANTITIES
-from sottovoce.simulation.runs import Layout, named_objective
+from sottovoce.simulation.runs import Layout, SimulationRequest, named_objective
 
 
 @final

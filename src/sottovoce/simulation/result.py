@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from sottovoce.privacy.noise_plan import NoisePlan
     from sottovoce.problem.problem import Problem
-    from sottovoce.simulation.request import SimulationRequest
+    from sottovoce.simulation.runs import SimulationRequest
     from sottovoce.simulation.summary import Summary
 
 _Kind = TypeVar("_Kind", "Result", "Trace", "Transcript", "Assessment")
