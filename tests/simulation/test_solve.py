@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +34,6 @@ from sottovoce.problem.constraints import total
 from sottovoce.problem.gallery import coupled, hock_schittkowski, paper
 from sottovoce.problem.gallery.chargers import chargers
 from sottovoce.problem.problem import Problem
-from sottovoce.simulation.result import Result
 from sottovoce.simulation.simulate import simulate
 
 PAPER = paper()
@@ -186,33 +186,18 @@ def test_the_residual_is_zero_at_the_saddle_point_and_nowhere_else(make: Any) ->
     assert result.trace.violation[0, 1] < 1e-6
 
 
-ALGORITHMS = {"tikhonov": (Tikhonov(), PUBLISHED), "prices": (DualAveraging(), SUMS)}
-
-
-@pytest.fixture(scope="module", params=ALGORITHMS)
-def way(request: pytest.FixtureRequest) -> Any:
-    """An algorithm, and a plan of the paper's problem for it."""
-    return ALGORITHMS[request.param]
-
-
-def run_of(problem: Problem, algorithm: Any, plan: Any, **asked: Any) -> Result:
-    settings: dict[str, Any] = {"rounds": 400, "seed": 11, "saddle": HAT} | asked
-    return simulate(problem, plan, algorithm=algorithm, **settings)
-
-
-@pytest.mark.parametrize("threads", [1, 2, 3])
-def test_a_fleet_does_not_depend_on_the_number_of_threads(threads: int, way: Any) -> None:
-    problem, algorithm = big_fleet(), way[0]
-    plan = noise(problem, 0.1)
-    asked: dict[str, Any] = {"rounds": 50, "seed": 5, "record": [0, 9, 50], "saddle": None}
-    alone = run_of(problem, algorithm, plan, **asked, threads=threads)
-    two = run_of(problem, algorithm, plan, **asked, runs=2, threads=threads)
-    np.testing.assert_array_equal(two.x[:1], alone.x)
-    np.testing.assert_array_equal(two.price[:1], alone.price)
-    if threads > 1:
-        one = run_of(problem, algorithm, plan, **asked, threads=1)
-        np.testing.assert_array_equal(one.x, alone.x)
-        np.testing.assert_array_equal(one.trace.residual, alone.trace.residual)
+@pytest.mark.parametrize("algorithm", [Tikhonov(), DualAveraging()])
+def test_a_fleet_does_not_depend_on_the_number_of_threads(algorithm: Any) -> None:
+    problem = big_fleet()
+    run = partial(
+        simulate, problem, noise(problem, 0.1), algorithm=algorithm, rounds=50, seed=5,
+        record=[0, 9, 50],
+    )  # fmt: skip
+    single = run(threads=1)
+    for result in (run(threads=2), run(threads=3), run(threads=3, runs=2)):
+        np.testing.assert_array_equal(result.x[:1], single.x)
+        np.testing.assert_array_equal(result.price[:1], single.price)
+        np.testing.assert_array_equal(result.trace.residual[:1], single.trace.residual)
 
 
 def big_fleet(n: int = 5000) -> Problem:
@@ -230,7 +215,10 @@ def big_fleet(n: int = 5000) -> Problem:
 
 def test_the_papers_transcript_lets_the_clouds_step_reproduce_mu() -> None:
     algorithm = Tikhonov()
-    kept = run_of(PAPER, algorithm, PUBLISHED, rounds=200, runs=2, seed=1, transcript=True)
+    kept = simulate(
+        PAPER, PUBLISHED, algorithm=algorithm, rounds=200, runs=2, seed=1, transcript=True,
+        saddle=HAT,
+    )  # fmt: skip
     assert kept.transcript is not None
     mu = np.zeros((2, 4))
     for k in range(200):

@@ -119,13 +119,13 @@ class FleetKernel:
 
     def core(self, states: FleetStates) -> Any:
         """A ``FleetCore`` with registers and scratch of its own: one per thread."""
-        own = {
+        arrays = {
             "r": registers_of(self._codes, self.width), "x": states.x, "center": states.center,
             "worth": states.worth, "mean": states.mean, "hat": states.hat,
             "lane_sums": np.zeros(self._sizes["sum_rows"] * self.width),
             "result": np.zeros(self.d * self.width), "work": np.zeros(self._work),
         }  # fmt: skip
-        core = self.kernels.FleetCore(self._sizes, self._shared | own, self.tapes)
+        core = self.kernels.FleetCore(self._sizes, self._shared | arrays, self.tapes)
         if self._gradient is not None:
             code = self._callback(self._gradient)
             core.view.slope.callback = core.view.objective.callback = code

@@ -37,18 +37,8 @@ from sottovoce.problem.local import box_of
 _MIN_SQUARE = 2.0**-400  # a square without weight: its slack stays finite
 _SLOPE, _VALUE, _JACOBIAN, _HESSIAN = range(4)  # where the interior-point method puts an output
 _MOST_ROWS = 2
-_TAPES = (
-    "contributions",
-    "pull",
-    "slope",
-    "step",
-    "problem",
-    "projection",
-    "rows",
-    "objective",
-    "measure",
-)
-
+_TAPES = ("contributions", "pull", "slope", "step", "problem", "projection", "rows", "objective",
+          "measure")  # fmt: skip
 _NO_CODE: Final[Code] = np.zeros(0, dtype=np.int32)
 
 
@@ -291,11 +281,12 @@ class _TapeWriter:
         terms: Sequence[Expression],
     ) -> list[int]:
         """``df/dx_c + sum_t m_t dh_t/dx_c``."""
-        builder, own = self.builder, {} if objective is None else gradient(objective, variables)
+        builder = self.builder
+        own_slopes = {} if objective is None else gradient(objective, variables)
         priced = [gradient(h, variables) for h in terms]
         slopes = []
         for s in variables:
-            parts = [] if objective is None else [builder.value(own.get(s, ZERO))]
+            parts = [] if objective is None else [builder.value(own_slopes.get(s, ZERO))]
             for m, dh in zip(self.prices, priced, strict=True):
                 if s in dh:
                     parts.append(builder.times(m, dh[s]))
@@ -311,10 +302,10 @@ def _write_separable(
 ) -> None:
     """Gradient, curvature, pull and rows; and the hard rows alone, for projections."""
     builder, outputs = writer.builder, writer.slopes(form.objective, states, terms)
-    own = hessian(form.objective, states)
+    curvature = hessian(form.objective, states)
     priced = [hessian(h, states) for h in terms]
     for s in states:
-        parts = [builder.value(own.get((s, s), ZERO))]
+        parts = [builder.value(curvature.get((s, s), ZERO))]
         pairs = zip(writer.prices, priced, strict=True)
         parts += [builder.times(m, second[s, s]) for m, second in pairs if (s, s) in second]
         outputs.append(builder.fold("add", parts))

@@ -26,21 +26,11 @@ Code: TypeAlias = NDArray[np.int32]
 Line: TypeAlias = tuple[int, ...]
 """An operation and its operands: inputs and results of other lines, or constants below 0."""
 
-_NAMES: Final = (
-    "add",
-    "sub",
-    "mul",
-    "div",
-    "sqrt",
-    "pow",
-    "exp",
-    "log",
-    "abs",
-    "sign",
-    "max",
-    "where",
-)
-_CODES: Final[dict[str, int]] = {name: getattr(plain, name.upper()) for name in _NAMES}
+_CODES: Final[dict[str, int]] = {
+    name: getattr(plain, name.upper())
+    for name in ("add", "sub", "mul", "div", "sqrt", "pow", "exp", "log", "abs", "sign", "max",
+                 "where")
+}  # fmt: skip
 _LONG: Final = 4  # products: fewer are faster as instructions that repeat on other registers
 
 

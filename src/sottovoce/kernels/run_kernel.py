@@ -158,18 +158,18 @@ class Run:
         return core().RunCore(sizes, arrays, fleets, None if cloud is None else cloud.core)
 
 
-def advance(part: Any, *given: Any) -> None:
+def advance(part: Any, *arguments: Any) -> None:
     """Let a compiled part take rounds; a number that is not finite is noted, not warned of."""
     with np.errstate(all="ignore"):
-        part.advance(*given)
+        part.advance(*arguments)
 
 
 def _chunks(fleets: Sequence[FleetStates], sums: int) -> int:
     """How many chunks: a power of two, so that two or four threads get the same share each."""
     blocks = max(-(-f.kernel.count // f.kernel.width) for f in fleets)
     states = sum(f.kernel.count * f.kernel.d for f in fleets)
-    wanted = min(_MAX_CHUNKS, blocks // _BLOCKS_PER_CHUNK, states // (sums + len(MEASURES)))
-    return 1 << (int(max(1, wanted)).bit_length() - 1)
+    chunks = min(_MAX_CHUNKS, blocks // _BLOCKS_PER_CHUNK, states // (sums + len(MEASURES)))
+    return 1 << (int(max(1, chunks)).bit_length() - 1)
 
 
 @final

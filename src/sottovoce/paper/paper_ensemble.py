@@ -25,7 +25,7 @@ from sottovoce.simulation.runs import Layout, SimulationRequest, named_objective
 
 @final
 class EnsembleRuns:
-    """All runs, with the paper's release of values and gradients; a ``RunDriver``.
+    """All runs, with the paper's release of values and gradients, as ``Runs`` for the others.
 
     Args:
         request: what to run, with named agents alone.

@@ -273,21 +273,20 @@ def _watched(group: Group, code: Objective) -> Watched:
 
 @final
 class Runs:
-    """The states of all runs, and what advances them; a ``RunDriver``.
+    """The states of all runs, and what advances them, with at most so many threads.
 
-    Args:
-        request: what to run.
-        layout: what no run changes.
-        threads: how many, at most.
+    Attributes:
+        trace: what was measured, shape (runs, marks, ``QUANTITIES``).
+        transcript: every released number, shape (runs, rounds, numbers); no rounds if not kept.
     """
 
     def __init__(self, request: SimulationRequest, layout: Layout, threads: int) -> None:
         s, self._request, self._layout = request, request, layout
-        # What formulas of several named agents, or code, say of answers is asked for at marks.
-        self._looks = layout.stated is not None or bool(layout.code)
+        # Formulas of several named agents, and code, are evaluated at marks, not in kernels.
+        self._has_unmeasured = layout.stated is not None or bool(layout.code)
         known = isinstance(s.algorithm, DualAveraging | GradientSteps)
         self._in_python = bool(layout.code) or not known
-        team = threads if s.runs == 1 and not self._looks else 1
+        team = threads if s.runs == 1 and not self._has_unmeasured else 1
         first = [self._start(kernel) for kernel in layout.kernels]
         self._runs = [
             self._run(run, first if run == 0 else [f.copy() for f in first], team)
@@ -318,11 +317,14 @@ class Runs:
         return PythonRun(fleets, release, cloud, algorithm.theta)
 
     def tasks(self, done: int, until: int, steps: Array) -> list[Task]:
-        """What takes all runs through rounds ``done + 1 .. until``: each run, or a team's parts."""
-        if len(self._runs) == 1 and not self._looks:
+        """What takes all runs through rounds ``done + 1 .. until``: each run, or a team's parts.
+
+        Several tasks run at the same time. ``steps`` is of ``SimulationRequest.steps``.
+        """
+        if len(self._runs) == 1 and not self._has_unmeasured:
             (leader, *helpers), record = self._rounds(0, done, until, steps)
             return [partial(_one_by_one, [leader, record]), *helpers]  # the leader ends last
-        advance = self._look if self._looks else self._advance
+        advance = self._advance_by_marks if self._has_unmeasured else self._advance
         tasks: list[Task] = [
             partial(advance, run, done, until, steps) for run in range(len(self._runs))
         ]
@@ -348,29 +350,29 @@ class Runs:
         tasks, record = self._rounds(run, done, until, steps)
         _one_by_one([*tasks, record])
 
-    def _look(self, run: int, done: int, until: int, steps: Array) -> None:
-        """Advance from mark to mark, and look at the answers there."""
+    def _advance_by_marks(self, run: int, done: int, until: int, steps: Array) -> None:
+        """Advance from mark to mark, and evaluate the answers there."""
         first, last = self._request.records(done, until)
-        marks, seen = self._request.marks[first:last].tolist(), list[tuple[float, float]]()
+        marks, values = self._request.marks[first:last].tolist(), list[tuple[float, float]]()
         for end in (*marks, until):
             if end > done:
                 self._advance(run, done, end, steps[: end - done])
                 done, steps = end, steps[end - done :]
-            if len(seen) < len(marks):
-                seen.append(self._seen(run))
-        for record, (violation, objective) in zip(self.trace[run, first:last], seen, strict=True):
+            if len(values) < len(marks):
+                values.append(self._unmeasured(run))
+        for record, (violation, objective) in zip(self.trace[run, first:last], values, strict=True):
             record[_VIOLATION] = max(record[_VIOLATION], violation)
             record[_OBJECTIVE] += objective
             if self._layout.code:
                 record[_RESIDUAL] = np.nan  # no formula gives the gradient of a callback
 
-    def _seen(self, run: int) -> tuple[float, float]:
+    def _unmeasured(self, run: int) -> tuple[float, float]:
         """The worst stated constraint at the answer, and the sum of objectives that are code."""
         layout = self._layout
         x = layout.together(self._runs[run].fleets, "answer")
         stated = [] if layout.stated is None else layout.stated(*x[layout.named])
-        own = [np.nan if f.value is None else float(f.value(x[span])) for span, f in layout.code]
-        return max(0.0, *map(float, stated), 0.0), float(sum(own))
+        coded = [np.nan if f.value is None else float(f.value(x[span])) for span, f in layout.code]
+        return max(0.0, *map(float, stated), 0.0), float(sum(coded))
 
     def _record(self, run: int, first: int, trace: Array) -> None:
         """Turn what a run recorded into ``QUANTITIES``."""

@@ -8,7 +8,7 @@ from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from time import perf_counter
-from typing import Any, Protocol, TypeVar, final
+from typing import Any, TypeVar, final
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -24,7 +24,6 @@ from sottovoce.algorithm.dual_averaging import DualAveraging
 from sottovoce.arguments import array, entries, instance, whole
 from sottovoce.errors import InputError
 from sottovoce.kernels.core.plain import LANES
-from sottovoce.kernels.run_kernel import Task
 from sottovoce.privacy.feasibility import answer_shares
 from sottovoce.privacy.noise_plan import NoisePlan
 from sottovoce.privacy.releases import release_of
@@ -300,7 +299,7 @@ def _execute(
     """Run all rounds here."""
     tell("laying out agents")
     layout = layout_of(request.problem, request.plan, gradient=request.gradient)
-    engine: RunDriver
+    engine: Runs
     if isinstance(request.algorithm, GradientSteps) and not layout.kernels:
         engine = release_of(request.algorithm.release).engine(request, layout)
     else:
@@ -373,9 +372,9 @@ def _concatenated(parts: Sequence[_Part], names: Sequence[str]) -> _Part:
     return replace(parts[0], **arrays)
 
 
-def _threads(wanted: int | None) -> int:
-    if wanted is not None:
-        return whole("threads", wanted, least=1)
+def _threads(threads: int | None) -> int:
+    if threads is not None:
+        return whole("threads", threads, least=1)
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
@@ -386,59 +385,27 @@ def _confirmed(
     plan = request.plan
     if plan is None or plan.feasible is None or released is None:
         return None
-    fine = plan.feasible.confirmed(released) & (failed == 0)
-    return np.asarray(fine & (done == request.rounds))
+    is_finished = (failed == 0) & (done == request.rounds)
+    return np.asarray(plan.feasible.confirmed(released) & is_finished)
 
 
 def _transcript(layout: Layout, released: Array) -> Transcript:
-    entries = np.array(list(layout.entries), dtype=np.int64).reshape(-1, 2)
+    rows, columns = np.array(list(layout.entries), dtype=np.int64).reshape(-1, 2).T.copy()
     y, gradients = np.split(released, [layout.sigma.size], axis=2)
-    rows, columns = entries.T
-    return Transcript(
-        y=y.copy(), gradients=gradients.copy(), rows=rows.copy(), columns=columns.copy()
-    )
+    return Transcript(y=y.copy(), gradients=gradients.copy(), rows=rows, columns=columns)
 
 
 def _identity(request: SimulationRequest, layout: Layout) -> str:
     """A hash of everything that results depend on."""
-    s, entries, public = request, layout.entries, layout.public
+    s, public = request, layout.public
     return fingerprint(
         s.problem.fingerprint,
         repr(s.algorithm),
         (s.rounds, s.runs, s.first, s.seed, s.transcript),
-        (np.array(list(entries), dtype=np.int64), list(entries.values())),
+        (np.array(list(layout.entries), dtype=np.int64), list(layout.entries.values())),
         (s.start, s.price0, layout.domain, layout.sigma, s.saddle, s.marks),
         (public.lower, public.upper, public.unit, public.noisy),
     )
-
-
-class RunDriver(Protocol):
-    """Runs in the making, whatever the shape of the problem."""
-
-    @property
-    def trace(self) -> Array:
-        """What was measured, shape (runs, marks, ``QUANTITIES``)."""
-        ...
-
-    @property
-    def transcript(self) -> Array:
-        """Every released number, shape (runs, rounds, numbers); no rounds if they are not kept."""
-        ...
-
-    def tasks(self, done: int, until: int, steps: Array) -> list[Task]:
-        """What takes all runs through rounds ``done + 1 .. until``, at the same time if several.
-
-        ``steps`` has two numbers per round, as of ``SimulationRequest.steps``.
-        """
-        ...
-
-    def arrays(self) -> dict[str, Array]:
-        """Everything that rounds change."""
-        ...
-
-    def final(self) -> dict[str, NDArray[np.generic]]:
-        """Where every run ended, a row each, by the names that ``Result`` has for it."""
-        ...
 
 
 @final
@@ -482,7 +449,7 @@ class Checkpoint:
 
 
 def _drive(
-    engine: RunDriver,
+    engine: Runs,
     request: SimulationRequest,
     checkpoint: Checkpoint | None,
     *,
@@ -520,5 +487,4 @@ def _drive(
 
 
 def _next_size(size: int, seconds: float) -> int:
-    wanted = size * min(4.0, _SLICE_SECONDS / max(seconds, 1e-9))
-    return int(max(1.0, min(wanted, _LONGEST)))
+    return int(np.clip(size * min(4.0, _SLICE_SECONDS / max(seconds, 1e-9)), 1, _LONGEST))
