@@ -12,7 +12,7 @@ import pytest
 
 from sottovoce.formula.expression import ZERO, Expression
 from sottovoce.kernels import fleet_tapes, variant
-from sottovoce.kernels.fleet_kernel import FleetKernel
+from sottovoce.kernels.fleet_kernel import FleetKernel, FleetStates
 from sottovoce.problem.agents import Group
 from sottovoce.problem.fleet import Fleet, FleetContribution
 from sottovoce.problem.local import LocalSet
@@ -66,3 +66,10 @@ def kernel_of(fleet: Fleet, *, interior: bool = False, **more: Any) -> FleetKern
         return FleetKernel(fleet, *box, **more)
     with patch.object(fleet_tapes, "separable_form", return_value=None):
         return FleetKernel(fleet, *box, **more)
+
+
+def gradient_step(fleet: FleetStates, mu: Any, gamma: float, alpha: float) -> Any:
+    """Take Algorithm 1's step and return what the states before it contribute."""
+    total = np.zeros(mu.size)
+    fleet.kernel.kernels.run_gradient_step(fleet.core, mu, total, gamma, alpha)
+    return total

@@ -81,20 +81,6 @@ def test_compiled_lanes_have_the_bits_of_plain_ones(build: str, rows: int) -> No
         assert flat[result].tobytes() == plain[result].tobytes(), d
 
 
-@compiled
-@pytest.mark.parametrize("rows", [1, 2])
-def test_rows_hold_and_the_box_is_kept(build: str, rows: int) -> None:
-    d, work = 6, block(6, 9)
-    at = VECTORS * d
-    work[[at + 2, at + NUMBERS + 2]] = 0.0
-    flat = work.ravel().copy()
-    run(build, d, rows, flat)
-    x = flat.reshape(-1, 16)[RESULT * d : ROW * d]
-    assert np.all((x >= work[LOWER * d : UPPER * d]) & (x <= work[UPPER * d : RESULT * d]))
-    value = (work[ROW * d : OTHER * d] * x).sum(axis=0)
-    assert np.all((value >= work[at] - 1e-9) & (value <= work[at + 1] + 1e-9))
-
-
 def oracle(p: Any, g: Any, w: Any, box: Any, rows: list[Row]) -> Any:
     x = cp.Variable(len(p))
     objective = g @ (x - p) + cp.sum(cp.multiply(w / 2, cp.square(x - p)))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,21 +23,17 @@ from engine_reference import (
 )
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy import stats
 
 import sottovoce as sv
 import sottovoce.simulation.simulate as simulate_module
 from sottovoce.algorithm.dual_averaging import DualAveraging
-from sottovoce.algorithm.public_sum import public_sums
 from sottovoce.errors import InputError
 from sottovoce.formula.functions import exp
-from sottovoce.kernels.cloud_kernel import CloudKernel
 from sottovoce.paper.tikhonov import Tikhonov, multiplier_step
 from sottovoce.problem.constraints import total
 from sottovoce.problem.gallery import coupled, hock_schittkowski, paper
 from sottovoce.problem.gallery.chargers import chargers
 from sottovoce.problem.problem import Problem
-from sottovoce.simulation.result import Result
 from sottovoce.simulation.simulate import simulate
 
 PAPER = paper()
@@ -189,54 +186,26 @@ def test_the_residual_is_zero_at_the_saddle_point_and_nowhere_else(make: Any) ->
     assert result.trace.violation[0, 1] < 1e-6
 
 
-ALGORITHMS = {"tikhonov": (Tikhonov(), PUBLISHED), "prices": (DualAveraging(), SUMS)}
+@pytest.mark.parametrize("algorithm", [Tikhonov(), DualAveraging()])
+def test_a_fleet_does_not_depend_on_the_number_of_threads(algorithm: Any) -> None:
+    problem = big_fleet()
+    run = partial(
+        simulate, problem, noise(problem, 0.1), algorithm=algorithm, rounds=50, seed=5,
+        record=[0, 9, 50],
+    )  # fmt: skip
+    single = run(threads=1)
+    for result in (run(threads=2), run(threads=3), run(threads=3, runs=2)):
+        np.testing.assert_array_equal(result.x[:1], single.x)
+        np.testing.assert_array_equal(result.price[:1], single.price)
+        np.testing.assert_array_equal(result.trace.residual[:1], single.trace.residual)
 
 
-@pytest.fixture(scope="module", params=ALGORITHMS)
-def way(request: pytest.FixtureRequest) -> Any:
-    """An algorithm, and a plan of the paper's problem for it."""
-    return ALGORITHMS[request.param]
-
-
-@pytest.fixture(scope="module")
-def ensemble(way: Any) -> Result:
-    return run_of(PAPER, *way, runs=40, threads=2)
-
-
-def run_of(problem: Problem, algorithm: Any, plan: Any, **asked: Any) -> Result:
-    settings: dict[str, Any] = {"rounds": 400, "seed": 11, "saddle": HAT} | asked
-    return simulate(problem, plan, algorithm=algorithm, **settings)
-
-
-def test_a_run_is_the_same_alone_in_a_few_or_in_an_ensemble(ensemble: Result, way: Any) -> None:
-    few = run_of(PAPER, *way, runs=3)
-    np.testing.assert_array_equal(few.x, ensemble.x[:3])
-    np.testing.assert_array_equal(few.price, ensemble.price[:3])
-    np.testing.assert_array_equal(few.trace.k, ensemble.trace.k)
-    np.testing.assert_allclose(few.trace.error_x, ensemble.trace.error_x[:3], rtol=1e-14)
-
-
-@pytest.mark.parametrize("threads", [1, 2, 3])
-def test_a_fleet_does_not_depend_on_the_number_of_threads(threads: int, way: Any) -> None:
-    problem, algorithm = big_fleet(), way[0]
-    plan = noise(problem, 0.1)
-    asked: dict[str, Any] = {"rounds": 50, "seed": 5, "record": [50], "saddle": None}
-    alone = run_of(problem, algorithm, plan, **asked, threads=threads)
-    two = run_of(problem, algorithm, plan, **asked, runs=2, threads=threads)
-    np.testing.assert_array_equal(two.x[:1], alone.x)
-    np.testing.assert_array_equal(two.price[:1], alone.price)
-    if threads > 1:
-        one = run_of(problem, algorithm, plan, **asked, threads=1)
-        np.testing.assert_array_equal(one.x, alone.x)
-        np.testing.assert_array_equal(one.trace.residual, alone.trace.residual)
-
-
-def big_fleet(scale: float = 1.0, order: Any = slice(None), n: int = 5000) -> Problem:
-    """Enough agents for several chunks; the constraint and its bound times ``scale``."""
+def big_fleet(n: int = 5000) -> Problem:
+    """Enough agents for several chunks."""
     rng = np.random.default_rng(2)
-    target, weights = rng.uniform(0, 2, n)[order], rng.integers(1, 4, (1, n))[:, order]
+    target, weights = rng.uniform(0, 2, n), rng.integers(1, 4, (1, n))
     group = sv.agents(n, lower=-1, upper=3, parameters={"target": target})
-    constraint = total(group.x, weights=scale * weights) <= scale * n
+    constraint = total(group.x, weights=weights) <= n
     return Problem(
         agents=group,
         objectives=(group.x - group["target"]) ** 2,
@@ -244,48 +213,12 @@ def big_fleet(scale: float = 1.0, order: Any = slice(None), n: int = 5000) -> Pr
     )
 
 
-def test_the_final_errors_have_the_distribution_of_the_reference() -> None:
-    """Welch's and Levene's tests at 1e-4 each: a false alarm in 5,000 seeds; halved noise fails."""
-    reference = GradientSteps(PAPER, PUBLISHED)
-    rng = np.random.default_rng(1)
-    rounds, runs, algorithm = 300, 120, Tikhonov(gamma_bar=2e-3)
-    expected = []
-    for _ in range(runs):
-        x, mu = reference.run(algorithm, np.zeros(7), np.zeros(4), rng.normal(size=(rounds, 20)))
-        expected.append([np.linalg.norm(x - HAT[0]), np.linalg.norm(mu - HAT[1])])
-
-    def p_values(plan: Any) -> Any:
-        got = simulate(
-            PAPER,
-            plan,
-            rounds=rounds,
-            runs=2000,
-            seed=4,
-            algorithm=algorithm,
-            saddle=HAT,
-            record=[],
-        )
-        errors = np.column_stack([got.error_x, got.error_price])  # type: ignore[list-item]
-        return np.array(
-            [
-                [
-                    stats.ttest_ind(a, b, equal_var=False).pvalue,
-                    stats.levene(a, b).pvalue,
-                ]
-                for a, b in zip(np.array(expected).T, errors.T, strict=True)
-            ]
-        )
-
-    assert p_values(PUBLISHED).min() > 1e-4
-    halved = replace(
-        PUBLISHED, outputs=tuple(replace(o, sigma=o.sigma / 2) for o in PUBLISHED.outputs)
-    )
-    assert p_values(halved).min() < 1e-4
-
-
 def test_the_papers_transcript_lets_the_clouds_step_reproduce_mu() -> None:
     algorithm = Tikhonov()
-    kept = run_of(PAPER, algorithm, PUBLISHED, rounds=200, runs=2, seed=1, transcript=True)
+    kept = simulate(
+        PAPER, PUBLISHED, algorithm=algorithm, rounds=200, runs=2, seed=1, transcript=True,
+        saddle=HAT,
+    )  # fmt: skip
     assert kept.transcript is not None
     mu = np.zeros((2, 4))
     for k in range(200):
@@ -301,18 +234,6 @@ def test_the_papers_transcript_lets_the_clouds_step_reproduce_mu() -> None:
     np.testing.assert_allclose(kept.transcript.y[1, 0], g, rtol=1e-14)
     np.testing.assert_allclose(kept.transcript.gradients[1, 0], noisy, rtol=1e-14)
     np.testing.assert_array_equal(kept.transcript.columns, [o.column for o in entries])
-
-
-def test_the_transcript_lets_the_clouds_round_reproduce_prices_to_the_last_bit() -> None:
-    algorithm = DualAveraging()
-    kept = run_of(PAPER, algorithm, SUMS, rounds=60, runs=2, seed=1, transcript=True)
-    assert kept.transcript is not None
-    public = public_sums(PAPER.cloud.sums, SUMS.domain, SUMS.sigma)
-    cloud = CloudKernel(public, algorithm, planned=True)
-    for k, y in enumerate(kept.transcript.y[1], start=1):
-        assert cloud.round(k, y, share=0.5)
-    np.testing.assert_array_equal(cloud.price, kept.last_price[1])
-    assert kept.transcript.gradients.shape == (2, 60, 0)
 
 
 @given(scale=st.floats(0, 1e3), gamma_bar=st.floats(1e-6, 1e2), seed=st.integers(0, 2**53))
@@ -339,19 +260,6 @@ def test_iterates_never_leave_the_domain_and_mu_is_never_negative(
     assert np.all(result.x >= lower)
     assert np.all(result.x <= upper)
     assert np.all(result.price >= 0)
-
-
-@given(seed=st.integers(0, 1000))
-@settings(max_examples=15, deadline=None)
-def test_permuting_agents_permutes_the_result(seed: int) -> None:
-    order = np.random.default_rng(seed).permutation(300)
-    straight = simulate(big_fleet(n=300), rounds=60, record=[], saddle=ZEROS_300)
-    permuted = simulate(big_fleet(order=order, n=300), rounds=60, record=[], saddle=ZEROS_300)
-    np.testing.assert_allclose(permuted.x[0], straight.x[0][order], rtol=1e-12, atol=1e-12)
-    np.testing.assert_allclose(permuted.price, straight.price, rtol=1e-12)
-
-
-ZEROS_300 = (np.zeros(300), np.zeros(1))
 
 
 def stopped_after(slices: int, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -418,7 +326,7 @@ def test_a_run_that_blows_up_is_marked_with_its_round_and_the_others_go_on() -> 
 
 
 def test_without_a_plan_there_is_no_noise_and_the_result_says_so() -> None:
-    result = simulate(big_fleet(n=300), rounds=5, runs=2, saddle=ZEROS_300)
+    result = simulate(big_fleet(n=300), rounds=5, runs=2, saddle=(np.zeros(300), np.zeros(1)))
     assert result.noise.startswith("none")
     np.testing.assert_array_equal(result.x[0], result.x[1])
 
@@ -431,13 +339,11 @@ def test_a_solve_does_not_remember_the_plan_of_another() -> None:
     assert len({x.tobytes() for x in after}) == len(plans)
 
 
-def test_recording_is_log_spaced_by_default_and_any_subset_on_request() -> None:
+def test_recording_is_log_spaced_by_default() -> None:
     default = simulate(PAPER, SUMS, rounds=5000, saddle=HAT)
-    assert default.trace.k[0] == 0
-    assert default.trace.k[-1] == 5000
+    assert default.trace.k[[0, -1]].tolist() == [0, 5000]
     assert 500 < default.trace.k.size <= 1001
     some = simulate(PAPER, SUMS, rounds=5000, saddle=HAT, record=[0, 7, 4999])
-    np.testing.assert_array_equal(some.trace.k, [0, 7, 4999])
     place = np.searchsorted(default.trace.k, [0, 7])
     np.testing.assert_array_equal(
         some.trace.error_price[:, :2], default.trace.error_price[:, place]

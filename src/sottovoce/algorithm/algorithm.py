@@ -123,26 +123,23 @@ def noisy_shares(algorithm: PriceRounds, rounds: int) -> RoundValues[float]:
     return RoundValues(lambda k: algorithm.share(k, rounds, noisy=True))
 
 
-def require_algorithm(given: Any) -> Algorithm:
+def require_algorithm(algorithm: Any) -> Algorithm:
     """Return an algorithm, or refuse what is none."""
-    if isinstance(given, DualAveraging | GradientSteps):
-        return given
-    if isinstance(given, type) or not isinstance(given, CloudStep):
+    if isinstance(algorithm, DualAveraging | GradientSteps):
+        return algorithm
+    if isinstance(algorithm, type) or not isinstance(algorithm, CloudStep):
         raise InputError(
-            f"algorithm must be an Algorithm, got algorithm={given!r:.60}: use sv.DualAveraging() "
+            f"algorithm must be an Algorithm, got {algorithm=!r:.60}: use sv.DualAveraging() "
             "or sv.paper.Tikhonov()"
         )
-    return given
+    return algorithm
 
 
 def require_release(plan: NoisePlan, algorithm: Algorithm, *, simulated: bool = False) -> None:
     """Refuse a plan that releases other numbers than the algorithm works with.
 
-    Args:
-        plan: the plan.
-        algorithm: the algorithm.
-        simulated: admit sums that are the stated constraints for gradient steps too: a simulation
-            works out their gradients.
+    A simulation's gradient steps admit sums that are the stated constraints: it computes their
+    gradients itself.
     """
     if isinstance(algorithm, GradientSteps):
         fits = plan.release is not None and plan.release.name == algorithm.release

@@ -69,11 +69,8 @@ def public_sums(
 ) -> PublicSum:
     """Return what is public of the sums; a sum without noise counts in units of its range.
 
-    Args:
-        sums: the sums and C.
-        domain: the boxes of the agents that make them.
-        sigma: the noise of every sum, if there is any.
-        target: how much of C is aimed at; all of it by default.
+    The range is over the boxes of ``domain``; ``target`` is how much of C is aimed at, by default
+    all of it.
     """
     known = np.zeros(sums.count) if sigma is None or sigma.size != sums.count else sigma
     unit = np.array(known)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Final, final
 
 import numpy as np
@@ -54,7 +55,9 @@ class CloudKernel:
             "memory_power": algorithm.memory, "doubt": algorithm.doubt, "reach": algorithm.reach,
             "theta": algorithm.theta, "start": algorithm.start, "planned": planned,
         }  # fmt: skip
-        self.core = kernel.CloudCore(arrays | _regions(public.regions), constants)
+        regions = _regions(tuple(public.regions))
+        registers = {"phi_registers": regions["phi_registers"].copy()}  # every cloud writes its own
+        self.core = kernel.CloudCore(arrays | regions | registers, constants)
 
     def round(self, k: int, y: Array, *, share: float, steer: float = 0.0) -> bool:
         """Take the release of round k in, in the units of the sums; fill ``price``.
@@ -83,10 +86,7 @@ class CloudKernel:
 class PythonCloud:
     """The cloud with a user's step in Python; averages and steering are those of ``CloudKernel``.
 
-    Args:
-        algorithm: with the step.
-        public: C and the noise.
-        planned: whether releases are noisy, so that the answer is an average.
+    ``planned`` releases are noisy, so that the answer is an average.
     """
 
     def __init__(self, algorithm: CloudStep, public: PublicSum, *, planned: bool) -> None:
@@ -126,7 +126,8 @@ def make_cloud(
     return PythonCloud(algorithm, public, planned=planned)
 
 
-def _regions(regions: Sequence[Ball | Level]) -> dict[str, NDArray[np.generic]]:
+@lru_cache(maxsize=8)  # an ensemble has a cloud per run and thread
+def _regions(regions: tuple[Ball | Level, ...]) -> dict[str, NDArray[np.generic]]:
     """The arrays of ``PublicSet`` that describe regions."""
     tapes = [_phi_tape(region) for region in regions]
     files = [registers_of([tape], 1) for tape in tapes]

@@ -7,6 +7,7 @@ A named agent is a fleet of one. Simulation, gateway and a device on the network
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from copy import copy
 from functools import partial
 from typing import Any, Final, final
 
@@ -68,39 +69,37 @@ class FleetKernel:
         self.width = LANES if lanes and gradient is None else 1
         parameters = _used_parameters(fleet)
         self.tapes, self._codes = fleet_tapes(fleet, list(parameters), form, self.how)
-        self._shared, self._sizes = self._layout(list(parameters.values()), form)
+        self._shared, self._sizes = _weights(fleet.sums, self.count, self.width)
+        self._add_layout(list(parameters.values()), form)
         self._work = self._work_size(self._sizes["n"])
 
-    def _layout(
-        self, parameters: Sequence[Array], form: LocalForm
-    ) -> tuple[dict[str, NDArray[Any]], dict[str, int]]:
-        """The arrays and sizes of ``FleetView`` that all threads share."""
-        own = [np.asarray(values, dtype=np.float64)[:, None] for values in parameters]
+    def _add_layout(self, parameters: Sequence[Array], form: LocalForm) -> None:
+        """Add the other arrays and sizes of ``FleetView`` that all threads share."""
+        columns = [np.asarray(values, dtype=np.float64)[:, None] for values in parameters]
         extra = form if isinstance(form, EpigraphForm) else None
-        none = np.zeros((self.count, 0))
-        lower, lower_stride = self._bounds(self.lower)
-        upper, upper_stride = self._bounds(self.upper)
-        sizes, weights = _weights(self.fleet.sums, self.count, self.width)
-        arrays: dict[str, NDArray[Any]] = {
-            "data": to_lanes(np.hstack(own), self.width) if own else np.zeros(0),
-            "lower": lower,
-            "upper": upper,
-            "extra_lower": np.array(extra.lower if extra else none, dtype=np.float64).ravel(),
-            "extra_upper": np.array(extra.upper if extra else none, dtype=np.float64).ravel(),
-        }
+        rows = form.rows if isinstance(form, SeparableForm) else ()
         n = self.d + (len(extra.extra) if extra else 0)
         q, terms = len(parameters), len(self.fleet.terms)
-        rows = form.rows if isinstance(form, SeparableForm) else ()
-        return arrays | weights, sizes | {
+        arrays, sizes = self._shared, self._sizes
+        arrays["data"] = to_lanes(np.hstack(columns), self.width) if columns else np.zeros(0)
+        for side in ("lower", "upper"):
+            bound = getattr(self, side)
+            # Bounds that all agents share are kept once.
+            shared = bound.strides[0] == 0 or np.all(bound == bound[:1])
+            block = np.repeat(bound[0], self.width).astype(np.float64)
+            arrays[side] = block if shared else to_lanes(bound, self.width)
+            sizes[f"{side}_stride"] = 0 if shared else self.d * self.width
+            slack = getattr(extra, side) if extra else np.zeros(0)
+            arrays[f"extra_{side}"] = np.array(slack, dtype=np.float64).ravel()
+        self._sizes |= {
             "how": self.how, "count": self.count, "d": self.d, "n": n, "width": self.width,
             "terms": terms, "parameters": q, "multiplier": n + q,
             "row_multiplier": n + q + terms,
             "inequalities": len(extra.inequalities) if extra else 0,
             "equalities": len(extra.equalities) if extra else 0,
             "linear_rows": len(rows),
-            "hard_rows": sum(line.square is None for line in rows),
+            "hard_rows": sum(row.square is None for row in rows),
             "local_rows": self.local_rows,
-            "lower_stride": lower_stride, "upper_stride": upper_stride,
         }  # fmt: skip
 
     @property
@@ -118,21 +117,15 @@ class FleetKernel:
             return int(5 * n + self.kernels.interior_work(n, m, q))
         return 0
 
-    def _bounds(self, bound: Array) -> tuple[Array, int]:
-        """Bounds in blocks; those that all agents share once."""
-        if bound.strides[0] == 0 or np.all(bound == bound[:1]):
-            return np.repeat(bound[0], self.width).astype(np.float64), 0
-        return to_lanes(bound, self.width), self.d * self.width
-
     def core(self, states: FleetStates) -> Any:
         """A ``FleetCore`` with registers and scratch of its own: one per thread."""
-        own = {
+        arrays = {
             "r": registers_of(self._codes, self.width), "x": states.x, "center": states.center,
             "worth": states.worth, "mean": states.mean, "hat": states.hat,
             "lane_sums": np.zeros(self._sizes["sum_rows"] * self.width),
             "result": np.zeros(self.d * self.width), "work": np.zeros(self._work),
         }  # fmt: skip
-        core = self.kernels.FleetCore(self._sizes, self._shared | own, self.tapes)
+        core = self.kernels.FleetCore(self._sizes, self._shared | arrays, self.tapes)
         if self._gradient is not None:
             code = self._callback(self._gradient)
             core.view.slope.callback = core.view.objective.callback = code
@@ -170,26 +163,21 @@ class FleetStates:
         steps = kernel.how == GRADIENT
         self.mean, self.center = (self.x if steps else self.x.copy() for _ in range(2))
         self.worth = np.zeros(self.x.size // kernel.d)
-        self.core = self.another_core()
+        self.core = kernel.core(self)
         if kernel.local_rows:
             with np.errstate(all="ignore"):
-                self.kernel.kernels.run_project_start(self.core)
+                kernel.kernels.run_project_start(self.core)
             self.mean[:] = self.center[:] = self.x
 
     def copy(self) -> FleetStates:
         """Another run's fleet, with the same states."""
-        other = object.__new__(FleetStates)
-        other.kernel, other.hat = self.kernel, self.hat
+        other = copy(self)
         other.x, other.worth = self.x.copy(), self.worth.copy()
         other.mean, other.center = (
             other.x if values is self.x else values.copy() for values in (self.mean, self.center)
         )
-        other.core = other.another_core()
+        other.core = other.kernel.core(other)
         return other
-
-    def another_core(self) -> Any:
-        """A ``FleetCore`` of the same states, for another thread."""
-        return self.kernel.core(self)
 
     @property
     def states(self) -> Array:
@@ -234,19 +222,12 @@ class FleetStates:
             )
         return total
 
-    def gradient_step(self, mu: Array, *, gamma: float, alpha: float) -> Array:
-        """Take Algorithm 1's step and return what the states before it contribute."""
-        total = np.zeros(mu.size)
-        with np.errstate(all="ignore"):
-            self.kernel.kernels.run_gradient_step(self.core, mu, total, gamma, alpha)
-        return total
-
-    def measure(self, price: Array) -> tuple[Array, dict[str, float]]:
-        """The sums at the answer, and its ``MEASURES``."""
+    def measure(self, price: Array) -> Array:
+        """The sums at the answer, then its ``MEASURES``."""
         total = np.zeros(price.size + len(MEASURES))
         with np.errstate(all="ignore"):
             self.kernel.kernels.run_measure(self.core, price, total)
-        return total[: price.size], dict(zip(MEASURES, total[price.size :].tolist(), strict=True))
+        return total
 
 
 def _used_parameters(fleet: Fleet) -> dict[Expression, Array]:
@@ -256,20 +237,20 @@ def _used_parameters(fleet: Fleet) -> dict[Expression, Array]:
     return {s: values for s, values in fleet.group.parameters.items() if s in named}
 
 
-def _add_code(code: Callable[[Array], Array], lower: Array, upper: Array, at: Any) -> None:
+def _add_code(code: Callable[[Array], Array], lower: Array, upper: Array, point: Any) -> None:
     """Add the gradient of Python code, and its curvature from differences inside the box."""
-    d, n = lower.size, at.unit.size - at.bounded.size
-    x = at.x[:d].copy()
-    at.gradient[:d] += code(x)
+    d, n = lower.size, point.unit.size - point.bounded.size
+    x = point.x[:d].copy()
+    point.gradient[:d] += code(x)
     second = np.zeros((d, d))
     for c in np.flatnonzero(upper > lower):
-        there, back = x.copy(), x.copy()
+        ahead, back = x.copy(), x.copy()
         nudge = _NUDGE * (upper[c] - lower[c])
-        there[c], back[c] = min(x[c] + nudge, upper[c]), max(x[c] - nudge, lower[c])
-        second[c] = (code(there) - code(back)) / (there[c] - back[c])
+        ahead[c], back[c] = min(x[c] + nudge, upper[c]), max(x[c] - nudge, lower[c])
+        second[c] = (code(ahead) - code(back)) / (ahead[c] - back[c])
     # A convex function has no negative curvature: differences may, by rounding or if non-smooth.
     sizes, vectors = np.linalg.eigh(0.5 * (second + second.T))
-    curvature = at.hessian[: n * n].reshape(n, n)
+    curvature = point.hessian[: n * n].reshape(n, n)
     curvature[:d, :d] += vectors * np.maximum(sizes, 0.0) @ vectors.T
 
 
@@ -296,36 +277,41 @@ def _grid(grid: Array | None, sums: int) -> tuple[Array, bool]:
 
 def _weights(
     sums: Sequence[FleetContribution], count: int, width: int
-) -> tuple[dict[str, int], dict[str, NDArray[Any]]]:
+) -> tuple[dict[str, NDArray[Any]], dict[str, int]]:
     """How terms add to sums; ``sottovoce.kernels.core.fleet_view`` documents the three ways."""
-    total = sum(len(part.terms) for part in sums)
-    term_row = np.full(total, -1, dtype=np.int64)
+    term_row: list[int] = []
     dense: list[tuple[int, int, int, int, int, int]] = []
     blocks: list[Array] = [np.zeros(0)]
-    tables: list[tuple[NDArray[Any], ...]] = []
-    first, start, sum_rows = 0, 0, total
+    tables: list[tuple[NDArray[Any], ...]] = [(np.zeros(0, dtype=np.int64),) * 3 + (np.zeros(0),)]
+    start, sum_rows = 0, sum(len(part.terms) for part in sums)
     for part in sums:
-        terms = len(part.terms)
+        terms, first = len(part.terms), len(term_row)
         if part.weights is None:
-            term_row[first : first + terms] = part.row + np.arange(terms)
-        elif part.table or not isinstance(part.weights, np.ndarray):
+            term_row += range(part.row, part.row + terms)
+            continue
+        term_row += [-1] * terms
+        if part.table or not isinstance(part.weights, np.ndarray):
             tables.append(_entries(part, first))
         else:
-            own = to_lanes(np.asarray(part.weights, dtype=np.float64).T, width)
+            block = to_lanes(np.asarray(part.weights, dtype=np.float64).T, width)
             rows = part.weights.shape[0]
             dense.append((part.row, rows, terms, first, start, sum_rows))
-            blocks.append(own)
-            start, sum_rows = start + own.size, sum_rows + rows * terms
-        first += terms
-    columns = np.array(dense, dtype=np.int64).reshape(-1, 6).T
+            blocks.append(block)
+            start, sum_rows = start + block.size, sum_rows + rows * terms
     names = ("dense_row", "dense_rows", "dense_terms", "dense_first", "dense_start", "dense_sum")
+    columns = np.array(dense, dtype=np.int64).reshape(-1, 6).T.copy()
+    agent, row, term, weight = map(np.concatenate, zip(*tables, strict=True))
+    order = np.argsort(agent, kind="stable")
     arrays: dict[str, NDArray[Any]] = {
-        name: np.ascontiguousarray(column) for name, column in zip(names, columns, strict=True)
+        **dict(zip(names, columns, strict=True)),
+        "term_row": np.array(term_row, dtype=np.int64),
+        "dense_weights": np.concatenate(blocks),
+        "entry_start": np.searchsorted(agent[order], np.arange(count + 1)).astype(np.int64),
+        "entry_row": row[order].astype(np.int32),
+        "entry_term": term[order].astype(np.int32),
+        "entry_weight": np.ascontiguousarray(weight[order], dtype=np.float64),
     }
-    arrays |= {"term_row": term_row, "dense_weights": np.concatenate(blocks)}
-    arrays |= _joined_entries(tables, count)
-    sizes = {"dense": len(dense), "entries": arrays["entry_row"].size, "sum_rows": sum_rows}
-    return sizes, arrays
+    return arrays, {"dense": len(dense), "entries": row.size, "sum_rows": sum_rows}
 
 
 def _entries(part: FleetContribution, first: int) -> tuple[NDArray[Any], ...]:
@@ -339,17 +325,3 @@ def _entries(part: FleetContribution, first: int) -> tuple[NDArray[Any], ...]:
     term = np.tile(np.arange(terms), columns.size)
     row = part.row + np.repeat(rows, terms) * terms + term
     return agent, row, first + term, np.repeat(data, terms)
-
-
-def _joined_entries(
-    tables: Sequence[tuple[NDArray[Any], ...]], count: int
-) -> dict[str, NDArray[Any]]:
-    none = (np.zeros(0, dtype=np.int64),) * 3 + (np.zeros(0),)
-    agent, row, term, weight = (np.concatenate(part) for part in zip(none, *tables, strict=True))
-    order = np.argsort(agent, kind="stable")
-    return {
-        "entry_start": np.searchsorted(agent[order], np.arange(count + 1)).astype(np.int64),
-        "entry_row": row[order].astype(np.int32),
-        "entry_term": term[order].astype(np.int32),
-        "entry_weight": np.ascontiguousarray(weight[order], dtype=np.float64),
-    }

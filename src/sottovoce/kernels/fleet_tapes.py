@@ -13,10 +13,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeAlias, final
+from typing import Final, TypeAlias, final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from sottovoce.formula.canonical import (
     add,
@@ -30,7 +29,7 @@ from sottovoce.formula.canonical import (
 from sottovoce.formula.derive import gradient, hessian, is_affine, is_smooth
 from sottovoce.formula.expression import ZERO, Expression, Op
 from sottovoce.kernels.core.plain import GRADIENT, INTERIOR, NEWTON, SCALAR, SEPARABLE
-from sottovoce.kernels.lower import TapeBuilder, TapeCode
+from sottovoce.kernels.lower import Code, TapeBuilder, TapeCode
 from sottovoce.problem.epigraph import EpigraphForm, epigraph_form
 from sottovoce.problem.fleet import Fleet
 from sottovoce.problem.local import box_of
@@ -38,6 +37,9 @@ from sottovoce.problem.local import box_of
 _MIN_SQUARE = 2.0**-400  # a square without weight: its slack stays finite
 _SLOPE, _VALUE, _JACOBIAN, _HESSIAN = range(4)  # where the interior-point method puts an output
 _MOST_ROWS = 2
+_TAPES = ("contributions", "pull", "slope", "step", "problem", "projection", "rows", "objective",
+          "measure")  # fmt: skip
+_NO_CODE: Final[Code] = np.zeros(0, dtype=np.int32)
 
 
 @final
@@ -124,16 +126,16 @@ def _split(
     objective: Expression, symbols: Sequence[Expression]
 ) -> tuple[Expression, list[LocalRow]] | None:
     """The separable part of an objective, and its squares of sums."""
-    kept, squares = [], []
+    separable, squares = [], []
     for term in _terms(objective, symbols):
         if len(term.symbols.intersection(symbols)) <= 1:
-            kept.append(term)
+            separable.append(term)
             continue
         square = _square(term, symbols)
         if square is None:
             return None
         squares.append(square)
-    return add(*kept), squares
+    return add(*separable), squares
 
 
 def _terms(expr: Expression, symbols: Sequence[Expression]) -> Iterator[Expression]:
@@ -175,40 +177,23 @@ def _limits(fleet: Fleet) -> list[LocalRow] | None:
     """The rows of the agents' own set, if all are linear; parallel ones become an interval."""
     if fleet.local is None:
         return []
-    found: list[LocalRow] = []
-    rows = [(expr, False) for expr in fleet.local.inequalities]
-    rows += [(expr, True) for expr in fleet.local.equalities]
-    for expr, equality in rows:
-        read = _affine(expr, fleet.group.symbols)
-        if read is None:
+    rows: dict[tuple[Expression, ...], LocalRow] = {}
+    stated = [(expr, False) for expr in fleet.local.inequalities]
+    stated += [(expr, True) for expr in fleet.local.equalities]
+    for expr, equality in stated:
+        affine = _affine(expr, fleet.group.symbols)
+        if affine is None:
             return None
-        _join(found, *read, equality=equality)
-    return found
-
-
-def _join(
-    found: list[LocalRow],
-    row_factors: tuple[Expression, ...],
-    constant: Expression,
-    *,
-    equality: bool,
-) -> None:
-    """Add ``a'x + b <= 0``, or ``= 0``, to rows of which one may have the same factors."""
-    turned = tuple(negate(a) for a in row_factors)
-    for place, row in enumerate(found):
-        ahead = _same(row.factors, row_factors)
-        if ahead or _same(row.factors, turned):
-            goal = negate(constant) if ahead else constant
-            least = (*row.least, goal) if equality or not ahead else row.least
-            most = (*row.most, goal) if equality or ahead else row.most
-            found[place] = replace(row, least=least, most=most)
-            return
-    goal = negate(constant)
-    found.append(LocalRow(factors=row_factors, least=(goal,) if equality else (), most=(goal,)))
-
-
-def _same(left: tuple[Expression, ...], right: tuple[Expression, ...]) -> bool:
-    return all(a is b for a, b in zip(left, right, strict=True))
+        direction, constant = affine
+        opposite = tuple(map(negate, direction))
+        is_opposite = direction not in rows and opposite in rows
+        key = opposite if is_opposite else direction
+        row = rows.get(key, LocalRow(factors=key, least=(), most=()))
+        limit = (constant if is_opposite else negate(constant),)
+        least = row.least + limit if equality or is_opposite else row.least
+        most = row.most + limit if equality or not is_opposite else row.most
+        rows[key] = replace(row, least=least, most=most)
+    return list(rows.values())
 
 
 def _quadratic(expr: Expression, symbols: Sequence[Expression]) -> bool:
@@ -218,54 +203,9 @@ def _quadratic(expr: Expression, symbols: Sequence[Expression]) -> bool:
     return all(a is b and not entry.symbols & moving for (a, b), entry in entries)
 
 
-@final
-class _TapeWriter:
-    """Writes a fleet's tapes, one after the other into the same registers."""
-
-    def __init__(self, fleet: Fleet, parameters: Sequence[Expression], form: LocalForm) -> None:
-        self.states, self.objective, self.terms = fleet.group.symbols, fleet.objective, fleet.terms
-        smooth = form if isinstance(form, EpigraphForm) else None
-        local_rows = len(smooth.inequalities) + len(smooth.equalities) if smooth else 0
-        self.variables = (*self.states, *(smooth.extra if smooth else ()))
-        n, q = len(self.variables), len(parameters)
-        self.symbols = {s: i for i, s in enumerate((*self.variables, *parameters))}
-        self.prices = [n + q + t for t in range(len(self.terms))]
-        self.multipliers = [n + q + len(self.prices) + j for j in range(local_rows)]
-        self.inputs = n + q + len(self.prices) + local_rows
-        self.codes: list[TapeCode] = []
-
-    def builder(self) -> TapeBuilder:
-        """A tape to be written."""
-        return TapeBuilder(self.inputs, self.symbols)
-
-    def finish(self, builder: TapeBuilder, outputs: Sequence[int]) -> TapeCode:
-        """Keep a tape that was written."""
-        first = self.codes[-1].registers if self.codes else self.inputs
-        self.codes.append(builder.finish(outputs, first=first))
-        return self.codes[-1]
-
-    def slopes(
-        self,
-        builder: TapeBuilder,
-        objective: Expression | None,
-        variables: Sequence[Expression],
-        terms: Sequence[Expression],
-    ) -> list[int]:
-        """``df/dx_c + sum_t m_t dh_t/dx_c``."""
-        own = {} if objective is None else gradient(objective, variables)
-        priced = [gradient(h, variables) for h in terms]
-        found = []
-        for s in variables:
-            first = [] if objective is None else [builder.value(own.get(s, ZERO))]
-            pairs = zip(self.prices, priced, strict=True)
-            parts = [*first, *(builder.times(m, dh[s]) for m, dh in pairs if s in dh)]
-            found.append(builder.fold("add", parts) if parts else builder.number(0.0))
-        return found
-
-
 def fleet_tapes(
     fleet: Fleet, parameters: Sequence[Expression], form: LocalForm, how: int
-) -> tuple[dict[str, tuple[NDArray[Any], ...]], list[TapeCode]]:
+) -> tuple[dict[str, tuple[Code, Code]], list[TapeCode]]:
     """Return the tapes by the names that ``FleetView`` has for them, and their code.
 
     Args:
@@ -275,114 +215,151 @@ def fleet_tapes(
         how: the minimiser, or ``GRADIENT`` for Algorithm 1's steps.
     """
     writer = _TapeWriter(fleet, parameters, form)
-    nothing = np.zeros(0, dtype=np.int32)
-    names = ("contributions", "pull", "slope", "step", "problem", "projection", "rows",
-             "objective", "measure")  # fmt: skip
-    tapes: dict[str, tuple[NDArray[Any], ...]] = dict.fromkeys(names, (nothing,) * 2)
-    for name, builder, outputs, scattered in _written(writer, form, how):
-        code = writer.finish(builder, outputs)
-        to = code.outputs
-        if scattered is not None:
-            to = np.column_stack([np.array(scattered, dtype=np.int32).reshape(-1, 2), to]).ravel()
-        tapes[name] = (code.code, np.ascontiguousarray(to, dtype=np.int32))
-    return tapes, writer.codes
-
-
-_Written: TypeAlias = tuple[str, TapeBuilder, list[int], list[tuple[int, int]] | None]
-
-
-def _written(writer: _TapeWriter, form: LocalForm, how: int) -> Iterator[_Written]:
-    objective, states, terms = writer.objective, writer.states, writer.terms
-    builder = writer.builder()
-    yield "contributions", builder, [builder.value(h) for h in terms], None
-    builder = writer.builder()
-    values = [builder.value(h) for h in (*terms, objective)]
-    yield "measure", builder, [*values, *writer.slopes(builder, objective, states, terms)], None
+    objective, states, terms = fleet.objective, fleet.group.symbols, fleet.terms
+    writer.finish("contributions", writer.values(terms))
+    values = writer.values((*terms, objective))
+    writer.finish("measure", values + writer.slopes(objective, states, terms))
     if how == GRADIENT:
-        builder = writer.builder()
-        values = [builder.value(h) for h in terms]
-        yield "step", builder, [*values, *writer.slopes(builder, objective, states, terms)], None
+        values = writer.values(terms)
+        writer.finish("step", values + writer.slopes(objective, states, terms))
     if how in (SCALAR, NEWTON, INTERIOR):
-        builder = writer.builder()
-        yield "pull", builder, writer.slopes(builder, None, states, terms), None
+        writer.finish("pull", writer.slopes(None, states, terms))
     if how in (SCALAR, NEWTON):
-        builder = writer.builder()
-        yield "slope", builder, writer.slopes(builder, objective, states, terms), None
+        writer.finish("slope", writer.slopes(objective, states, terms))
     if isinstance(form, SeparableForm):
-        yield from _separable(writer, form)
+        _write_separable(writer, form, states, terms)
     elif isinstance(form, EpigraphForm):
-        yield from _smooth(writer, form)
+        _write_smooth(writer, form)
+    return writer.tapes, writer.codes
 
 
-def _separable(writer: _TapeWriter, form: SeparableForm) -> Iterator[_Written]:
+@final
+class _TapeWriter:
+    """Writes a fleet's tapes, one after the other into the same registers.
+
+    Attributes:
+        variables: the states, and the further variables of an epigraph form.
+        prices: the registers of the terms' prices.
+        multipliers: those of the local rows'.
+        builder: of the tape that is being written.
+    """
+
+    def __init__(self, fleet: Fleet, parameters: Sequence[Expression], form: LocalForm) -> None:
+        smooth = form if isinstance(form, EpigraphForm) else None
+        rows = len(smooth.inequalities) + len(smooth.equalities) if smooth else 0
+        self.variables = (*fleet.group.symbols, *(smooth.extra if smooth else ()))
+        first = len(self.variables) + len(parameters)
+        self._inputs = first + len(fleet.terms) + rows
+        self._symbols = {s: i for i, s in enumerate((*self.variables, *parameters))}
+        self.prices = range(first, self._inputs - rows)
+        self.multipliers = range(self._inputs - rows, self._inputs)
+        self.tapes: dict[str, tuple[Code, Code]] = dict.fromkeys(_TAPES, (_NO_CODE, _NO_CODE))
+        self.codes: list[TapeCode] = []
+        self.builder = TapeBuilder(self._inputs, self._symbols)
+
+    def finish(
+        self, name: str, outputs: Sequence[int], destinations: Sequence[tuple[int, int]] = ()
+    ) -> None:
+        """Keep the tape and begin another; ``destinations`` are where outputs go, (kind, place)."""
+        first = self.codes[-1].registers if self.codes else self._inputs
+        code = self.builder.finish(outputs, first=first)
+        self.codes.append(code)
+        to = code.outputs
+        if destinations:
+            to = np.column_stack([np.array(destinations, dtype=np.int32), to]).ravel()
+        self.tapes[name] = (code.code, to)
+        self.builder = TapeBuilder(self._inputs, self._symbols)
+
+    def values(self, formulas: Sequence[Expression]) -> list[int]:
+        """The values of formulas."""
+        return list(map(self.builder.value, formulas))
+
+    def slopes(
+        self,
+        objective: Expression | None,
+        variables: Sequence[Expression],
+        terms: Sequence[Expression],
+    ) -> list[int]:
+        """``df/dx_c + sum_t m_t dh_t/dx_c``."""
+        builder = self.builder
+        own_slopes = {} if objective is None else gradient(objective, variables)
+        priced = [gradient(h, variables) for h in terms]
+        slopes = []
+        for s in variables:
+            parts = [] if objective is None else [builder.value(own_slopes.get(s, ZERO))]
+            for m, dh in zip(self.prices, priced, strict=True):
+                if s in dh:
+                    parts.append(builder.times(m, dh[s]))
+            slopes.append(builder.fold("add", parts) if parts else builder.number(0.0))
+        return slopes
+
+
+def _write_separable(
+    writer: _TapeWriter,
+    form: SeparableForm,
+    states: Sequence[Expression],
+    terms: Sequence[Expression],
+) -> None:
     """Gradient, curvature, pull and rows; and the hard rows alone, for projections."""
-    states, terms = writer.states, writer.terms
-    builder = writer.builder()
-    outputs = writer.slopes(builder, form.objective, states, terms)
-    own = hessian(form.objective, states)
+    builder, outputs = writer.builder, writer.slopes(form.objective, states, terms)
+    curvature = hessian(form.objective, states)
     priced = [hessian(h, states) for h in terms]
     for s in states:
-        parts = [builder.value(own.get((s, s), ZERO))]
+        parts = [builder.value(curvature.get((s, s), ZERO))]
         pairs = zip(writer.prices, priced, strict=True)
         parts += [builder.times(m, second[s, s]) for m, second in pairs if (s, s) in second]
         outputs.append(builder.fold("add", parts))
-    outputs += writer.slopes(builder, None, states, terms)
-    for line in form.rows:
-        outputs += _row(builder, line)
-    yield "problem", builder, outputs, None
-    builder = writer.builder()
-    hard = [line for line in form.rows if line.square is None]
-    yield "projection", builder, [v for line in hard for v in _row(builder, line)], None
+    outputs += writer.slopes(None, states, terms)
+    for row in form.rows:
+        outputs += _row(builder, row)
+    writer.finish("problem", outputs)
+    hard = [row for row in form.rows if row.square is None]
+    writer.finish("projection", [v for row in hard for v in _row(writer.builder, row)])
 
 
-def _row(builder: TapeBuilder, line: LocalRow) -> list[int]:
+def _row(builder: TapeBuilder, row: LocalRow) -> list[int]:
     """Factors, the tightest limits, and the slack ``1/(2 k)`` of a square."""
-    outputs = [builder.value(a) for a in line.factors]
+    outputs = [builder.value(a) for a in row.factors]
     least, most = builder.number(-np.inf), builder.number(np.inf)
-    for place, limit in enumerate(map(builder.value, line.least)):
+    for place, limit in enumerate(map(builder.value, row.least)):
         least = limit if place == 0 else builder.operation("max", limit, least)
-    for place, limit in enumerate(map(builder.value, line.most)):
+    for place, limit in enumerate(map(builder.value, row.most)):
         smaller = builder.operation("sub", most, limit)
         most = limit if place == 0 else builder.operation("where", smaller, limit, most)
-    if line.square is None:
+    if row.square is None:
         return [*outputs, least, most, builder.number(0.0)]
-    k = builder.operation("max", builder.value(line.square), builder.number(_MIN_SQUARE))
+    k = builder.operation("max", builder.value(row.square), builder.number(_MIN_SQUARE))
     return [*outputs, least, most, builder.operation("div", builder.number(0.5), k)]
 
 
-def _smooth(writer: _TapeWriter, form: EpigraphForm) -> Iterator[_Written]:
-    """Derivatives of the rows and of the objective, with where they go: (kind, place)."""
-    variables = writer.variables
-    n, place = len(variables), {s: c for c, s in enumerate(variables)}
-    builder, to, outputs = writer.builder(), list[tuple[int, int]](), list[int]()
-    for j, expr in enumerate((*form.inequalities, *form.equalities)):
+def _write_smooth(writer: _TapeWriter, form: EpigraphForm) -> None:
+    """Derivatives of the rows and of the objective."""
+    variables, n = writer.variables, len(writer.variables)
+    column = {s: c for c, s in enumerate(variables)}
+    outputs: list[int] = []
+    to: list[tuple[int, int]] = []
+
+    def add_hessian(expr: Expression, factor: int | None) -> None:
+        """Its lower half, times a factor."""
+        for (s, t), entry in hessian(expr, variables).items():
+            value = writer.builder.value(entry)
+            to.append((_HESSIAN, column[t] * n + column[s]))
+            outputs.append(
+                value if factor is None else writer.builder.operation("mul", factor, value)
+            )
+
+    rows = (*form.inequalities, *form.equalities)
+    for j, (expr, multiplier) in enumerate(zip(rows, writer.multipliers, strict=True)):
         to.append((_VALUE, j))
-        outputs.append(builder.value(expr))
+        outputs.append(writer.builder.value(expr))
         for s, slope in gradient(expr, variables).items():
-            to.append((_JACOBIAN, j * n + place[s]))
-            outputs.append(builder.value(slope))
-        _curvature(builder, expr, writer.multipliers[j], variables, to, outputs)
-    yield "rows", builder, outputs, to
-    builder = writer.builder()
-    outputs = writer.slopes(builder, form.objective, variables, form.terms)
+            to.append((_JACOBIAN, j * n + column[s]))
+            outputs.append(writer.builder.value(slope))
+        add_hessian(expr, multiplier)
+    writer.finish("rows", outputs, to)
+    outputs = writer.slopes(form.objective, variables, form.terms)
     to = [(_SLOPE, c) for c in range(n)]
-    _curvature(builder, form.objective, None, variables, to, outputs)
-    for h, m in zip(form.terms, writer.prices, strict=True):
-        _curvature(builder, h, m, variables, to, outputs)
-    yield "objective", builder, outputs, to
-
-
-def _curvature(
-    builder: TapeBuilder,
-    expr: Expression,
-    factor: int | None,
-    variables: Sequence[Expression],
-    to: list[tuple[int, int]],
-    outputs: list[int],
-) -> None:
-    """The lower half of a Hessian, times a factor."""
-    n, place = len(variables), {s: c for c, s in enumerate(variables)}
-    for (s, t), entry in hessian(expr, variables).items():
-        value = builder.value(entry)
-        to.append((_HESSIAN, place[t] * n + place[s]))
-        outputs.append(value if factor is None else builder.operation("mul", factor, value))
+    add_hessian(form.objective, None)
+    for h, price in zip(form.terms, writer.prices, strict=True):
+        add_hessian(h, price)
+    writer.finish("objective", outputs, to)

@@ -9,8 +9,8 @@ arrays. Long sums and sums of products are one instruction each.
 
 from __future__ import annotations
 
-from collections import defaultdict, deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter, defaultdict, deque
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeAlias, final
 
@@ -19,33 +19,17 @@ from numpy.typing import NDArray
 
 from sottovoce.formula.expression import Expression
 from sottovoce.formula.tape import Lowering
-from sottovoce.kernels.core.plain import (
-    ABS,
-    ADD,
-    ADD3,
-    DIV,
-    DOT,
-    EXP,
-    LOG,
-    MAX,
-    MUL,
-    MULADD,
-    POW,
-    SIGN,
-    SQRT,
-    SUB,
-    SUBMUL,
-    SUM,
-    WHERE,
-)  # fmt: skip
+from sottovoce.kernels.core import plain
+from sottovoce.kernels.core.plain import ADD, ADD3, DOT, MUL, MULADD, SUB, SUBMUL, SUM
 
 Code: TypeAlias = NDArray[np.int32]
 Line: TypeAlias = tuple[int, ...]
 """An operation and its operands: inputs and results of other lines, or constants below 0."""
 
-_CODES: Final = {
-    "add": ADD, "sub": SUB, "mul": MUL, "div": DIV, "sqrt": SQRT, "pow": POW,
-    "exp": EXP, "log": LOG, "abs": ABS, "sign": SIGN, "max": MAX, "where": WHERE,
+_CODES: Final[dict[str, int]] = {
+    name: getattr(plain, name.upper())
+    for name in ("add", "sub", "mul", "div", "sqrt", "pow", "exp", "log", "abs", "sign", "max",
+                 "where")
 }  # fmt: skip
 _LONG: Final = 4  # products: fewer are faster as instructions that repeat on other registers
 
@@ -111,18 +95,18 @@ class TapeBuilder(Lowering[int]):
             first: the first register after the inputs that the tape may use.
         """
         lines = _joined(self._lines, self._inputs, set(outputs))
-        order = _scheduled(lines, self._inputs, _needed(lines, self._inputs, outputs))
+        order = _scheduled(lines, self._inputs, outputs)
         start = self._inputs if first is None else first
-        places = {v: start - 1 - v for v in self._constants.values()}
-        top = _allocate(lines, order, self._inputs, outputs, places, start + len(places))
-        placed = [(lines[i][0], places[i + self._inputs], *(_at(places, v) for v in lines[i][1:]))
-                  for i in order]  # fmt: skip
+        registers = {v: start - 1 - v for v in self._constants.values()}
+        constants = np.array(list(registers.values()), dtype=np.int64)
+        top = start + len(registers)
+        code, top = _placed(lines, order, self._inputs, outputs, registers, top)
         return TapeCode(
-            code=_code(placed),
+            code=np.array(code, dtype=np.int32),
             registers=top,
-            places=np.array([places[v] for v in self._constants.values()], dtype=np.int64),
-            constants=np.array([float.fromhex(text) for text in self._constants]),
-            outputs=np.array([_at(places, v) for v in outputs], dtype=np.int32),
+            places=constants,
+            constants=np.array(list(map(float.fromhex, self._constants))),
+            outputs=np.array([registers.get(v, v) for v in outputs], dtype=np.int32),
         )
 
 
@@ -139,23 +123,15 @@ def registers_of(tapes: Sequence[TapeCode], width: int) -> NDArray[np.float64]:
     return r.ravel()
 
 
-def _at(places: Mapping[int, int], value: int) -> int:
-    """The register of a value; an input is its own."""
-    return places.get(value, value)
-
-
-def _joined(lines: Sequence[Line], inputs: int, kept: set[int]) -> list[Line]:
+def _joined(lines: Sequence[Line], inputs: int, outputs: set[int]) -> list[Line]:
     """Let products that one sum alone uses, and sums of sums, become one instruction each."""
-    uses: dict[int, int] = defaultdict(int)
-    for _, *operands in lines:
-        for v in operands:
-            uses[v] += 1
+    uses = Counter(v for _, *operands in lines for v in operands)
     joined = list(lines)
 
     def op_of(v: int) -> int | None:
         """The operation of a value that only one other uses and that is no output."""
-        alone = v >= inputs and uses[v] == 1 and v not in kept
-        return joined[v - inputs][0] if alone else None
+        is_single = v >= inputs and uses[v] == 1 and v not in outputs
+        return joined[v - inputs][0] if is_single else None
 
     for i, (op, *operands) in enumerate(lines):
         if op not in (ADD, SUB):
@@ -182,33 +158,26 @@ def _joined(lines: Sequence[Line], inputs: int, kept: set[int]) -> list[Line]:
     return joined
 
 
-def _needed(lines: Sequence[Line], inputs: int, outputs: Iterable[int]) -> set[int]:
-    """The lines that outputs are made from."""
-    needed: set[int] = set()
+def _scheduled(lines: Sequence[Line], inputs: int, outputs: Sequence[int]) -> list[int]:
+    """What outputs are made from, in a topological order with lines of one operation together."""
+    sources: dict[int, set[int]] = {}
     todo = [v - inputs for v in outputs if v >= inputs]
     while todo:
         i = todo.pop()
-        if i not in needed:
-            needed.add(i)
-            todo += [v - inputs for v in lines[i][1:] if v >= inputs]
-    return needed
-
-
-def _scheduled(lines: Sequence[Line], inputs: int, needed: set[int]) -> list[int]:
-    """A topological order in which lines of one operation stand together."""
-    missing: dict[int, int] = {}
+        if i not in sources:
+            sources[i] = {v - inputs for v in lines[i][1:] if v >= inputs}
+            todo += sources[i]
     users: dict[int, list[int]] = defaultdict(list)
     ready: dict[int, deque[int]] = defaultdict(deque)
-    for i in sorted(needed):
-        before = {v - inputs for v in lines[i][1:] if v >= inputs}
-        missing[i] = len(before)
-        for j in before:
+    for i in sorted(sources):
+        for j in sources[i]:
             users[j].append(i)
-        if not before:
+        if not sources[i]:
             ready[lines[i][0]].append(i)
+    missing = {i: len(before) for i, before in sources.items()}
     order: list[int] = []
     while ready:
-        op = max(ready, key=lambda one: len(ready[one]))
+        op = max(ready, key=lambda code: len(ready[code]))
         group = ready.pop(op)
         while group:
             i = group.popleft()
@@ -220,44 +189,43 @@ def _scheduled(lines: Sequence[Line], inputs: int, needed: set[int]) -> list[int
     return order
 
 
-def _allocate(
+def _placed(
     lines: Sequence[Line],
     order: Sequence[int],
     inputs: int,
-    outputs: Iterable[int],
-    places: dict[int, int],
-    first: int,
-) -> int:
-    """Add the register of every result to ``places``; return how many registers there are."""
+    outputs: Sequence[int],
+    registers: dict[int, int],
+    top: int,
+) -> tuple[list[int], int]:
+    """Runs of instructions, and how many registers they need; operands that are missing repeat.
+
+    The registers of results, ``top`` and above, join those of the constants in ``registers``.
+    """
     last_use = {v: place for place, i in enumerate(order) for v in lines[i][1:]}
     last_use |= dict.fromkeys(outputs, len(order))
     ending: dict[int, list[int]] = defaultdict(list)
     for v, place in last_use.items():
         if v >= inputs:
             ending[place].append(v)
-    free: deque[int] = deque()
-    top = first
-    for place, i in enumerate(order):
-        if free:
-            places[i + inputs] = free.popleft()
-        else:
-            places[i + inputs], top = top, top + 1
-        # Only now: an instruction in lanes must not write what it reads.
-        free.extend(places[v] for v in ending[place])
-    return top
-
-
-def _code(placed: Sequence[Line]) -> Code:
-    """Runs of instructions; operands that an operation does not have repeat the first."""
     code: list[int] = []
-    start, op = 0, -1
-    for line_op, to, *operands in placed:
-        if line_op != op:
-            start, op = len(code), line_op
-            code += [op, 0]
-        if op in (SUM, DOT):
-            code += [to, len(operands), *operands]
+    free: deque[int] = deque()
+    begin, previous = 0, -1
+    for place, i in enumerate(order):
+        op, *operands = lines[i]
+        if free:
+            target = free.popleft()
         else:
-            code += [to, *operands, *[operands[0]] * (3 - len(operands))]
-        code[start + 1] = len(code) - start - 2
-    return np.array(code, dtype=np.int32)
+            target, top = top, top + 1
+        registers[i + inputs] = target
+        # Only now: an instruction in lanes must not write what it reads.
+        free.extend(map(registers.__getitem__, ending[place]))
+        if op != previous:
+            begin, previous = len(code), op
+            code += [op, 0]
+        sources = [registers.get(v, v) for v in operands]
+        if op in (SUM, DOT):
+            code += [target, len(sources), *sources]
+        else:
+            code += [target, *sources, *sources[:1] * (3 - len(sources))]
+        code[begin + 1] = len(code) - begin - 2
+    return code, top

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, TypeAlias, final
 
@@ -23,6 +23,8 @@ Task: TypeAlias = Callable[[], None]
 
 _MAX_CHUNKS: Final = 64
 _BLOCKS_PER_CHUNK: Final = 8  # at least, as every chunk's sums have to be cleared and added up
+_NO_MARKS: Final = np.zeros(0, dtype=np.int64)
+_NO_NUMBERS: Final = np.zeros(0)
 
 
 def stream_seed(seed: int, run: int) -> int:
@@ -39,11 +41,6 @@ def normals(seed: int, rounds: int, count: int, *, done: int = 0) -> Array:
     for block in range(blocks):
         core().fill_rounds(seed, done + block * LANES, pairs, out[block].reshape(-1))
     return out.transpose(0, 2, 1).reshape(blocks * LANES, 2 * pairs)[:rounds, :count].copy()
-
-
-def trace_size(sums: int) -> int:
-    """How many numbers a mark records: sums, ``MEASURES``, answer's prices, last prices."""
-    return 3 * sums + len(MEASURES)
 
 
 @final
@@ -63,28 +60,6 @@ class Release:
     sigma: Array
     grid: Array | None
     seed: int
-
-
-@final
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class RoundSlice:
-    """Rounds ``done + 1 .. until`` of a run, and where their records go.
-
-    Attributes:
-        done: rounds done.
-        until: where to stop.
-        steps: shape (until - done, 2): share and steer with prices, gamma and alpha without.
-        marks: the rounds after which to measure, among these; 0 is the start.
-        trace: a row of ``trace_size`` per mark, filled in.
-        transcript: a row of releases per round, filled in; empty for none.
-    """
-
-    done: int
-    until: int
-    steps: Array
-    marks: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
-    trace: Array = field(default_factory=lambda: np.zeros(0))
-    transcript: Array = field(default_factory=lambda: np.zeros(0))
 
 
 @final
@@ -112,7 +87,7 @@ class Run:
         threads: int = 1,
     ) -> None:
         p = release.offset.size
-        self.fleets, self._release, self._given = list(fleets), release, cloud
+        self.fleets, self._release, self._cloud_of = list(fleets), release, cloud
         self.mu, self.failed_round = np.zeros(p), np.zeros(1)
         self.cloud = self._new_cloud()
         self.chunks = _chunks(fleets, p)
@@ -122,26 +97,40 @@ class Run:
         self._order = np.full(p, -1, dtype=np.int64)
         self._order[noisy] = np.arange(noisy.size)
         self._sigma = np.array(release.sigma[noisy], dtype=np.float64)
-        self._helpers = [[f.another_core() for f in fleets] for _ in range(1, self.threads)]
+        self._helpers = [[f.kernel.core(f) for f in fleets] for _ in range(1, self.threads)]
         self._first = self._part(0)
 
-    @property
-    def failed(self) -> int:
-        """The round in which numbers stopped being finite, or 0."""
-        return int(self.failed_round[0])
+    def tasks(
+        self,
+        done: int,
+        until: int,
+        steps: Array,
+        *,
+        marks: NDArray[np.int64] = _NO_MARKS,
+        trace: Array = _NO_NUMBERS,
+        transcript: Array = _NO_NUMBERS,
+    ) -> list[Task]:
+        """What takes the run through rounds ``done + 1 .. until``, one task per thread.
 
-    def tasks(self, rounds: RoundSlice) -> list[Task]:
-        """What takes the run through some rounds, one task per thread."""
-        counter, marks, trace = np.zeros(1, dtype=np.int64), rounds.marks, rounds.trace.reshape(-1)
-        given = (rounds.done, rounds.until, rounds.steps.ravel(), counter, marks, trace)
-        parts = [self._first, *(self._part(me) for me in range(1, self.threads))]
-        kept = [rounds.transcript.reshape(-1), *[np.zeros(0)] * (self.threads - 1)]
-        return [partial(advance, part, *given, y) for part, y in zip(parts, kept, strict=True)]
+        Args:
+            done: rounds done.
+            until: where to stop.
+            steps: shape (until - done, 2): share and steer with prices, gamma and alpha without.
+            marks: the rounds after which to measure, among these; 0 is the start.
+            trace: per mark the sums, ``MEASURES``, the answer's prices and the last ones, filled
+                in.
+            transcript: a row of releases per round, filled in; empty for none.
+        """
+        counter = np.zeros(1, dtype=np.int64)
+        shared = (done, until, steps.ravel(), counter, marks, trace.reshape(-1))
+        leader = partial(advance, self._first, *shared, transcript.reshape(-1))
+        helpers = map(self._part, range(1, self.threads))
+        return [leader, *(partial(advance, part, *shared, _NO_NUMBERS) for part in helpers)]
 
     def _new_cloud(self) -> CloudKernel | None:
-        if self._given is None:
+        if self._cloud_of is None:
             return None
-        return CloudKernel(*self._given, planned=self._release.grid is not None)
+        return CloudKernel(*self._cloud_of, planned=self._release.grid is not None)
 
     def _part(self, me: int) -> Any:
         """One thread's part; helpers work on copies of what is small."""
@@ -169,18 +158,18 @@ class Run:
         return core().RunCore(sizes, arrays, fleets, None if cloud is None else cloud.core)
 
 
-def advance(part: Any, *given: Any) -> None:
+def advance(part: Any, *arguments: Any) -> None:
     """Let a compiled part take rounds; a number that is not finite is noted, not warned of."""
     with np.errstate(all="ignore"):
-        part.advance(*given)
+        part.advance(*arguments)
 
 
 def _chunks(fleets: Sequence[FleetStates], sums: int) -> int:
     """How many chunks: a power of two, so that two or four threads get the same share each."""
     blocks = max(-(-f.kernel.count // f.kernel.width) for f in fleets)
     states = sum(f.kernel.count * f.kernel.d for f in fleets)
-    wanted = min(_MAX_CHUNKS, blocks // _BLOCKS_PER_CHUNK, states // (sums + len(MEASURES)))
-    return 1 << (int(max(1, wanted)).bit_length() - 1)
+    chunks = min(_MAX_CHUNKS, blocks // _BLOCKS_PER_CHUNK, states // (sums + len(MEASURES)))
+    return 1 << (int(max(1, chunks)).bit_length() - 1)
 
 
 @final
@@ -208,32 +197,35 @@ class PythonRun:
         self._release, self._theta = release, theta
         self.failed_round = np.zeros(1)
 
-    @property
-    def failed(self) -> int:
-        """The round in which prices diverged, or 0."""
-        return int(self.failed_round[0])
+    def tasks(self, done: int, until: int, steps: Array, **records: Any) -> list[Task]:
+        """One task, as of ``Run.tasks``."""
+        return [partial(self._advance, done, until, steps, **records)]
 
-    def tasks(self, rounds: RoundSlice) -> list[Task]:
-        """What takes the run through some rounds: one task."""
-        return [partial(self._advance, rounds)]
-
-    def _advance(self, rounds: RoundSlice) -> None:
-        done, until, marks = rounds.done, rounds.until, rounds.marks
+    def _advance(
+        self,
+        done: int,
+        until: int,
+        steps: Array,
+        *,
+        marks: NDArray[np.int64],
+        trace: Array,
+        transcript: Array,
+    ) -> None:
         noisy = np.flatnonzero(self._release.sigma)
         z = normals(self._release.seed, until - done, noisy.size, done=done)
-        numbers, mark = rounds.steps.tolist(), 0
+        numbers, mark = steps.tolist(), 0
         if done == 0 and marks.size > 0 and marks[0] == 0:
-            rounds.trace[0], mark = self._measured(), 1
+            trace[0], mark = self._measured(), 1
         p, grid = self.cloud.price.size, self._release.grid
         sums = sum((f.contributions(p, grid) for f in self.fleets), np.zeros(p))
         for k in range(done + 1, until + 1):
-            if not self.failed:
+            if not self.failed_round[0]:
                 y = self._released(sums, noisy, z[k - done - 1])
-                if rounds.transcript.size > 0:
-                    rounds.transcript[k - done - 1] = y
+                if transcript.size > 0:
+                    transcript[k - done - 1] = y
                 sums = self._round(k, y, sums, *numbers[k - done - 1])
             if mark < marks.size and marks[mark] == k:
-                rounds.trace[mark] = self._measured()
+                trace[mark] = self._measured()
                 mark += 1
 
     def _released(self, sums: Array, noisy: NDArray[np.int64], z: Array) -> Array:
@@ -250,15 +242,15 @@ class PythonRun:
             self.failed_round[0] = k
             return sums
         price, grid = self.cloud.price, self._release.grid
-        every = (f.round(k, price, theta=self._theta, share=share, grid=grid) for f in self.fleets)
-        return np.asarray(sum(every, np.zeros(price.size)))
+        total = np.zeros(price.size)
+        for fleet in self.fleets:
+            total += fleet.round(k, price, theta=self._theta, share=share, grid=grid)
+        return total
 
     def _measured(self) -> Array:
         """Sums at the answer, the measures, the answer's prices and the last ones."""
-        total, answer = np.zeros(len(MEASURES)), self.cloud.answer
-        sums = self._release.offset.copy()
+        answer = self.cloud.answer
+        measured = np.concatenate([self._release.offset, np.zeros(len(MEASURES))])
         for fleet in self.fleets:
-            own, measures = fleet.measure(answer)
-            sums += own
-            total += [measures[name] for name in MEASURES]
-        return np.concatenate([sums, total, answer, self.cloud.price])
+            measured += fleet.measure(answer)
+        return np.concatenate([measured, answer, self.cloud.price])

@@ -28,13 +28,13 @@ def variant() -> str:
     Raises:
         ImportError: the variable asks for something else than a build.
     """
-    asked = os.environ.get(VARIABLE)
-    if asked is not None:
-        if asked not in _BUILDS:
+    name = os.environ.get(VARIABLE)
+    if name is not None:
+        if name not in _BUILDS:
             raise ImportError(
-                f"{VARIABLE} must be one of {', '.join(_BUILDS)}, got {asked!r}: unset it"
+                f"{VARIABLE} must be one of {', '.join(_BUILDS)}, got {name!r}: unset it"
             )
-        return asked
+        return name
     if _built("baseline"):
         return "avx2" if build("baseline").has_avx2() and _built("avx2") else "baseline"
     warnings.warn(

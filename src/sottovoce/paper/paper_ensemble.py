@@ -19,14 +19,13 @@ from sottovoce.kernels.run_kernel import Task, advance, stream_seed
 from sottovoce.kernels.variant import core
 from sottovoce.problem.agents import Array, lower_bounds, upper_bounds
 from sottovoce.problem.constraints import named_rows
-from sottovoce.simulation.request import SimulationRequest
 from sottovoce.simulation.result import QUANTITIES
-from sottovoce.simulation.runs import Layout, named_objective
+from sottovoce.simulation.runs import Layout, SimulationRequest, named_objective
 
 
 @final
 class EnsembleRuns:
-    """All runs, with the paper's release of values and gradients; a ``RunDriver``.
+    """All runs, with the paper's release of values and gradients, as ``Runs`` for the others.
 
     Args:
         request: what to run, with named agents alone.

@@ -19,8 +19,7 @@ if TYPE_CHECKING:
     from sottovoce.paper.paper_rounds import GradientStep, Multipliers, PaperOutputs
     from sottovoce.paper.tikhonov import Tikhonov
     from sottovoce.privacy.noise_plan import NoisePlan
-    from sottovoce.simulation.request import SimulationRequest
-    from sottovoce.simulation.runs import Layout
+    from sottovoce.simulation.runs import Layout, SimulationRequest
 
 _FLAT = 1e-9  # an eigenvalue this far below the largest is a direction without curvature
 _HELD = 1e-6  # a force above this share of the objective's steepest slope holds its row or bound

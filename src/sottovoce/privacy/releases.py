@@ -60,7 +60,7 @@ class StateRelease(ABC):
 
     @abstractmethod
     def engine(self, request: Any, layout: Any) -> Any:
-        """Return what runs a simulation of named agents: a ``simulation.simulate.RunDriver``."""
+        """Return what runs a simulation of named agents: as ``simulation.runs.Runs`` does."""
 
     @abstractmethod
     def contribution(

@@ -24,9 +24,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from pandas import DataFrame
 
-    from sottovoce.privacy.noise_plan import NoisePlan
-    from sottovoce.problem.problem import Problem
-    from sottovoce.simulation.request import SimulationRequest
+    from sottovoce.simulation.runs import SimulationRequest
     from sottovoce.simulation.summary import Summary
 
 _Kind = TypeVar("_Kind", "Result", "Trace", "Transcript", "Assessment")
@@ -127,8 +125,8 @@ class Assessment:
         """What people call the components of x, in order."""
         for name, count, dim in self.groups:
             for agent in range(count):
-                own = name if count == 1 else f"{name}{agent + 1}"
-                yield from ([own] if dim == 1 else (f"{own}[{c + 1}]" for c in range(dim)))
+                label = name if count == 1 else f"{name}{agent + 1}"
+                yield from ([label] if dim == 1 else (f"{label}[{c + 1}]" for c in range(dim)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -278,8 +276,8 @@ class Result:
 
     def __repr__(self) -> str:
         state = ", interrupted" if self.interrupted else ""
-        failed = int(np.count_nonzero(self.failed))
-        state += f", failed={failed}" if failed else ""
+        if failed := int(np.count_nonzero(self.failed)):
+            state += f", failed={failed}"
         if self.confirmed is not None:
             state += f", confirmed={int(np.count_nonzero(self.confirmed))}"
         return f"Result(runs={self.runs}, rounds={self.rounds}, noise={self.noise!r}{state})"
@@ -302,42 +300,33 @@ class Result:
 def assess(origin: SimulationRequest, x: Array, rounds: int) -> Assessment:
     """Return what answers x of all runs, shape (runs, N), mean after so many rounds."""
     from sottovoce.certificate.contributions import row_scales
+    from sottovoce.certificate.optimum import known_saddle
+    from sottovoce.privacy.limit import accuracy_limit
     from sottovoce.problem.numeric import Numeric
 
-    problem, plan, sums = origin.problem, origin.plan, origin.problem.cloud.sums
-    numeric = Numeric(problem)
-    best, deviation = _accuracy(problem, plan, rounds)
+    problem, plan, cloud = origin.problem, origin.plan, origin.problem.cloud
+    numeric, labels = Numeric(problem), tuple(problem.cloud.row_labels())
+    saddle = known_saddle(problem, most=SADDLE_STATES)
+    deviation = np.zeros(0)
+    if saddle is not None and plan is not None and np.any(plan.sigma):
+        limit = accuracy_limit(problem, plan, max(rounds, 1), saddle=saddle)
+        deviation = np.array(limit.x_each)
+        deviation[list(limit.flat)] = np.nan
     worst = None if plan is None else plan.guarantee()
     return Assessment(
         groups=tuple((g.name, g.count, g.dim) for g in problem.groups),
-        row_labels=tuple(problem.cloud.row_labels()),
+        row_labels=labels,
         equality=equalities(problem.constraints),
-        scale=row_scales(problem.cloud),
-        rows=read_only([numeric.constraints(one) for one in x]),
-        objective=read_only([numeric.objective(one) for one in x]),
-        best=best,
-        price_labels=tuple(problem.cloud.row_labels() if origin.gradient else sums.labels()),
+        scale=row_scales(cloud),
+        rows=read_only([numeric.constraints(answer) for answer in x]),
+        objective=read_only([numeric.objective(answer) for answer in x]),
+        best=np.nan if saddle is None else saddle.objective,
+        price_labels=labels if origin.gradient else tuple(cloud.sums.labels()),
         output_labels=() if plan is None else tuple(o.name for o in plan.outputs),
         sigma=np.zeros(0) if plan is None else read_only(plan.released_sigma),
         deviation=deviation,
         promise="" if worst is None else str(worst),
     )
-
-
-def _accuracy(problem: Problem, plan: NoisePlan | None, rounds: int) -> tuple[float, Array]:
-    """The best objective, and the standard deviation of the answer, where they are known."""
-    from sottovoce.certificate.optimum import known_saddle
-    from sottovoce.privacy.limit import accuracy_limit
-
-    saddle = known_saddle(problem, most=SADDLE_STATES)
-    if saddle is None:
-        return np.nan, np.zeros(0)
-    if plan is None or not np.any(plan.sigma):
-        return saddle.objective, np.zeros(0)
-    least = accuracy_limit(problem, plan, max(rounds, 1), saddle=saddle)
-    deviation = np.array(least.x_each)
-    deviation[list(least.flat)] = np.nan
-    return saddle.objective, deviation
 
 
 def write_npz(

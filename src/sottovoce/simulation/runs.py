@@ -1,4 +1,4 @@
-"""Runs of whole rounds: what a problem's simulations share, and the states of every run."""
+"""Runs of whole rounds: the request, what a problem's simulations share, every run's states."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from numpy.typing import NDArray
 
-from sottovoce.algorithm.algorithm import GradientSteps
-from sottovoce.algorithm.dual_averaging import DualAveraging
+from sottovoce.algorithm.algorithm import Algorithm, GradientSteps
+from sottovoce.algorithm.dual_averaging import DualAveraging, steering
 from sottovoce.algorithm.public_sum import PublicSum, public_sums
 from sottovoce.formula.canonical import add
 from sottovoce.formula.expression import ZERO, Expression, number
@@ -24,11 +24,9 @@ from sottovoce.kernels.fleet_kernel import MEASURES, FleetKernel, FleetStates
 from sottovoce.kernels.run_kernel import (
     PythonRun,
     Release,
-    RoundSlice,
     Run,
     Task,
     stream_seed,
-    trace_size,
 )
 from sottovoce.privacy.noise_plan import NoisePlan
 from sottovoce.problem.agents import Array, Group
@@ -38,11 +36,65 @@ from sottovoce.problem.feasible import own_domain
 from sottovoce.problem.fleet import Fleet, FleetContribution
 from sottovoce.problem.fleets import fleets_of
 from sottovoce.problem.problem import Problem
-from sottovoce.simulation.request import SimulationRequest
 from sottovoce.simulation.result import QUANTITIES
 
 _VIOLATION, _RESIDUAL, _OBJECTIVE = map(QUANTITIES.index, ("violation", "residual", "objective"))
+Saddle: TypeAlias = tuple[Array, Array]
 _FINEST = 2.0**-60  # the grid of a sum that no agent moves and that has no noise
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class SimulationRequest:
+    """A checked request with all that it is about, ready to be sent anywhere.
+
+    Attributes:
+        first: the number of the first run, from 0; run r depends on (seed, r) alone.
+        start: x at the start, per group (count, d), before projection onto the domain.
+        price0: prices, or multipliers, at the start.
+        saddle: x_hat and the prices there, if known.
+        marks: after how many rounds to measure, in order.
+    """
+
+    problem: Problem
+    plan: NoisePlan | None
+    algorithm: Algorithm
+    rounds: int
+    runs: int
+    seed: int
+    first: int = 0
+    start: tuple[Array, ...]
+    price0: Array
+    saddle: Saddle | None
+    marks: NDArray[np.int64]
+    transcript: bool
+
+    @property
+    def gradient(self) -> bool:
+        """Whether by gradient steps, whose prices are the constraints' multipliers."""
+        return isinstance(self.algorithm, GradientSteps)
+
+    @property
+    def released(self) -> int:
+        """How many numbers a round releases."""
+        return int(self.price0.size) if self.plan is None else len(self.plan.outputs)
+
+    def steps(self, k: NDArray[np.int64]) -> Array:
+        """The numbers of rounds k, a row each: the answer's weight and the gain of steering.
+
+        Of gradient steps the step and the regularisation.
+        """
+        if isinstance(self.algorithm, GradientSteps):
+            return self.algorithm.schedule(k)
+        share = self.algorithm.share(k, self.rounds, noisy=self.plan is not None)
+        steered = self.plan is not None and self.plan.feasible is not None
+        steer = steering(k, self.rounds) if steered else np.zeros(share.shape)
+        return np.stack([share, steer], axis=1)
+
+    def records(self, done: int, until: int) -> tuple[int, int]:
+        """Which marks belong to rounds ``done + 1 .. until``; the start belongs to the first."""
+        first, last = np.searchsorted(self.marks, [done, until], side="right")
+        return (0 if done == 0 else int(first)), int(last)
 
 
 @final
@@ -64,7 +116,7 @@ class Layout:
         code: objectives that are code, with where their states lie.
         stated: constraints over named agents whose sums do not show how much they are violated.
         named: where the states of named agents lie, the arguments of ``stated``.
-        words: what noise there is, in words.
+        noise: what noise there is, in words.
     """
 
     size: int
@@ -78,7 +130,7 @@ class Layout:
     code: Sequence[tuple[slice, Objective]]
     stated: Tape | None
     named: NDArray[np.int64]
-    words: str
+    noise: str
 
     def together(self, fleets: Sequence[FleetStates], part: Literal["answer", "states"]) -> Array:
         """Return the answer or the last states of all agents, in the problem's order."""
@@ -90,19 +142,16 @@ class Layout:
 
 # Simulations of one problem follow each other: its fleets are kept, and the last layout.
 _fleets: WeakKeyDictionary[Problem, dict[bool, list[Fleet]]] = WeakKeyDictionary()
-_Known: TypeAlias = tuple[NoisePlan | None, bool, Layout]
-_layouts: WeakKeyDictionary[Problem, _Known] = WeakKeyDictionary()
+_layouts: WeakKeyDictionary[Problem, tuple[NoisePlan | None, bool, Layout]] = WeakKeyDictionary()
 
 
-def layout_of(request: SimulationRequest) -> Layout:
-    """Return what a request shares with others of its problem, plan and kind of algorithm."""
-    problem, plan, gradient = request.problem, request.plan, request.gradient
-    known = _layouts.get(problem)
-    if known is not None and known[0] is plan and known[1] == gradient:
-        return known[2]
-    layout = _layout(problem, plan, gradient=gradient)
-    if not layout.code:  # code is watched anew in every simulation
-        _layouts[problem] = (plan, gradient, layout)
+def layout_of(problem: Problem, plan: NoisePlan | None, *, gradient: bool) -> Layout:
+    """Return what simulations of a problem, a plan and a kind of algorithm share."""
+    known_plan, known_gradient, layout = _layouts.get(problem, (None, gradient, None))
+    if layout is None or known_plan is not plan or known_gradient != gradient:
+        layout = _layout(problem, plan, gradient=gradient)
+        if not layout.code:  # code is watched anew in every simulation
+            _layouts[problem] = (plan, gradient, layout)
     return layout
 
 
@@ -110,17 +159,18 @@ def _layout(problem: Problem, plan: NoisePlan | None, *, gradient: bool) -> Layo
     sums, groups = problem.cloud.sums, problem.groups
     families = problem.constraints if gradient else sums.families
     offset = np.concatenate([np.zeros(0), *(family.offset for family in families)])
-    boxes, released, target, words = groups, None, None, "none: nothing is private"
+    boxes, released, target, noise = groups, None, None, "none: nothing is private"
     sigma, entries, grid = np.zeros(offset.size), dict[tuple[int, int], float](), None
     if plan is not None:
         boxes, released = plan.domain, plan.released_sigma
         target = None if plan.feasible is None else plan.feasible.target
-        outputs = list(zip(plan.outputs, released.tolist(), strict=True))
-        sigma = np.array([noise for o, noise in outputs if o.column is None])
-        entries = {(o.row, o.column): noise for o, noise in outputs if o.column is not None}
+        for output, spread in zip(plan.outputs, released.tolist(), strict=True):
+            if output.column is not None:
+                entries[output.row, output.column] = spread
+        sigma = released[[output.column is None for output in plan.outputs]]
         grid = None if gradient else np.array([o.grid or _FINEST for o in plan.outputs])
         gradients = f" and {len(entries)} gradient entries" if entries else ""
-        words = (
+        noise = (
             f"simulated: {np.count_nonzero(sigma)} sums{gradients} per round, repeatable from the "
             "seed, hence not private"
         )
@@ -141,7 +191,7 @@ def _layout(problem: Problem, plan: NoisePlan | None, *, gradient: bool) -> Layo
         code=[(span, f) for span, f in zip(spans, problem.code, strict=True) if f is not None],
         stated=tape(stated, [s for i in named for s in groups[i].symbols]) if stated else None,
         named=np.concatenate([np.zeros(0, np.int64), *(np.r_[spans[i]] for i in named)]),
-        words=words,
+        noise=noise,
     )
 
 
@@ -162,9 +212,9 @@ def _kernels(problem: Problem, domain: Sequence[Group], *, gradient: bool) -> li
         by_kind[gradient] = _stepping(problem) if gradient else _minimising(problem)
     kernels = []
     for fleet in by_kind[gradient]:
-        box = fleet.within(domain)
-        code = problem.code[fleet.places[0]] if len(fleet.places) == 1 else None
-        watched = None if code is None else _watched(problem.groups[fleet.places[0]], code)
+        box, index = fleet.within(domain), fleet.places[0]
+        code = problem.code[index] if len(fleet.places) == 1 else None
+        watched = None if code is None else _watched(problem.groups[index], code)
         kernels.append(
             FleetKernel(fleet, box.lower, box.upper, gradient=watched, gradient_steps=gradient)
         )
@@ -223,21 +273,20 @@ def _watched(group: Group, code: Objective) -> Watched:
 
 @final
 class Runs:
-    """The states of all runs, and what advances them; a ``RunDriver``.
+    """The states of all runs, and what advances them, with at most so many threads.
 
-    Args:
-        request: what to run.
-        layout: what no run changes.
-        threads: how many, at most.
+    Attributes:
+        trace: what was measured, shape (runs, marks, ``QUANTITIES``).
+        transcript: every released number, shape (runs, rounds, numbers); no rounds if not kept.
     """
 
     def __init__(self, request: SimulationRequest, layout: Layout, threads: int) -> None:
         s, self._request, self._layout = request, request, layout
-        # What formulas of several named agents, or code, say of answers is asked for at marks.
-        self._looks = layout.stated is not None or bool(layout.code)
+        # Formulas of several named agents, and code, are evaluated at marks, not in kernels.
+        self._has_unmeasured = layout.stated is not None or bool(layout.code)
         known = isinstance(s.algorithm, DualAveraging | GradientSteps)
         self._in_python = bool(layout.code) or not known
-        team = threads if s.runs == 1 and not self._looks else 1
+        team = threads if s.runs == 1 and not self._has_unmeasured else 1
         first = [self._start(kernel) for kernel in layout.kernels]
         self._runs = [
             self._run(run, first if run == 0 else [f.copy() for f in first], team)
@@ -268,68 +317,69 @@ class Runs:
         return PythonRun(fleets, release, cloud, algorithm.theta)
 
     def tasks(self, done: int, until: int, steps: Array) -> list[Task]:
-        """What takes all runs through rounds ``done + 1 .. until``: each run, or a team's parts."""
-        if len(self._runs) == 1 and not self._looks:
-            rounds, first = self._slice(0, done, until, steps)
-            leader, *helpers = self._runs[0].tasks(rounds)  # the leader ends last
-            return [partial(_one_by_one, [leader, partial(self._keep, 0, first, rounds)]), *helpers]
-        advance = self._look if self._looks else self._advance
+        """What takes all runs through rounds ``done + 1 .. until``: each run, or a team's parts.
+
+        Several tasks run at the same time. ``steps`` is of ``SimulationRequest.steps``.
+        """
+        if len(self._runs) == 1 and not self._has_unmeasured:
+            (leader, *helpers), record = self._rounds(0, done, until, steps)
+            return [partial(_one_by_one, [leader, record]), *helpers]  # the leader ends last
+        advance = self._advance_by_marks if self._has_unmeasured else self._advance
         tasks: list[Task] = [
             partial(advance, run, done, until, steps) for run in range(len(self._runs))
         ]
         # Code may mind threads: one takes all runs.
         return [partial(_one_by_one, tasks)] if self._in_python else tasks
 
-    def _slice(self, run: int, done: int, until: int, steps: Array) -> tuple[RoundSlice, int]:
-        """Rounds of a run, and the first mark that they record."""
+    def _rounds(self, run: int, done: int, until: int, steps: Array) -> tuple[list[Task], Task]:
+        """What takes a run through some rounds, and what keeps the records afterwards."""
         s = self._request
         first, last = s.records(done, until)
-        rounds = RoundSlice(
-            done=done,
-            until=until,
-            steps=steps,
+        trace = np.empty((last - first, 3 * s.price0.size + len(MEASURES)))
+        tasks = self._runs[run].tasks(
+            done,
+            until,
+            steps,
             marks=s.marks[first:last],
-            trace=np.empty((last - first, trace_size(s.price0.size))),
+            trace=trace,
             transcript=self.transcript[run, done:until],
         )
-        return rounds, first
+        return tasks, partial(self._record, run, first, trace)
 
     def _advance(self, run: int, done: int, until: int, steps: Array) -> None:
-        rounds, first = self._slice(run, done, until, steps)
-        _one_by_one(self._runs[run].tasks(rounds))
-        self._keep(run, first, rounds)
+        tasks, record = self._rounds(run, done, until, steps)
+        _one_by_one([*tasks, record])
 
-    def _look(self, run: int, done: int, until: int, steps: Array) -> None:
-        """Advance from mark to mark, and look at the answers there."""
+    def _advance_by_marks(self, run: int, done: int, until: int, steps: Array) -> None:
+        """Advance from mark to mark, and evaluate the answers there."""
         first, last = self._request.records(done, until)
-        marks, seen = self._request.marks[first:last].tolist(), list[tuple[float, float]]()
+        marks, values = self._request.marks[first:last].tolist(), list[tuple[float, float]]()
         for end in (*marks, until):
             if end > done:
                 self._advance(run, done, end, steps[: end - done])
                 done, steps = end, steps[end - done :]
-            if len(seen) < len(marks):
-                seen.append(self._seen(run))
-        for record, (violation, objective) in zip(self.trace[run, first:last], seen, strict=True):
+            if len(values) < len(marks):
+                values.append(self._unmeasured(run))
+        for record, (violation, objective) in zip(self.trace[run, first:last], values, strict=True):
             record[_VIOLATION] = max(record[_VIOLATION], violation)
             record[_OBJECTIVE] += objective
             if self._layout.code:
                 record[_RESIDUAL] = np.nan  # no formula gives the gradient of a callback
 
-    def _seen(self, run: int) -> tuple[float, float]:
+    def _unmeasured(self, run: int) -> tuple[float, float]:
         """The worst stated constraint at the answer, and the sum of objectives that are code."""
         layout = self._layout
         x = layout.together(self._runs[run].fleets, "answer")
         stated = [] if layout.stated is None else layout.stated(*x[layout.named])
-        own = [np.nan if f.value is None else float(f.value(x[span])) for span, f in layout.code]
-        return max(0.0, *map(float, stated), 0.0), float(sum(own))
+        coded = [np.nan if f.value is None else float(f.value(x[span])) for span, f in layout.code]
+        return max(0.0, *map(float, stated), 0.0), float(sum(coded))
 
-    def _keep(self, run: int, first: int, rounds: RoundSlice) -> None:
+    def _record(self, run: int, first: int, trace: Array) -> None:
         """Turn what a run recorded into ``QUANTITIES``."""
-        if not rounds.marks.size:
+        if not len(trace):
             return
         s, p = self._request, self._request.price0.size
-        ends = np.cumsum([p, len(MEASURES), p])
-        sums, measures, answer, last = np.split(rounds.trace, ends, axis=1)
+        sums, measures, answer, last = np.split(trace, np.cumsum([p, len(MEASURES), p]), axis=1)
         objective, residual, error, last_error = measures.T
         hat = np.full(p, np.nan) if s.saddle is None else s.saddle[1]
         with np.errstate(all="ignore"):
@@ -339,19 +389,16 @@ class Runs:
                 limits = s.problem.cloud.sums
                 off = sums - self._nearest(run, sums + answer)
                 over = np.fmax(sums - limits.upper, limits.lower - sums)
-            residual = residual + np.sum(off**2, axis=1)
-            values = {
-                "error_x": np.sqrt(error),
-                "error_price": np.linalg.norm(answer - hat, axis=1),
-                "violation": np.fmax.reduce(over, axis=1, initial=0.0),
-                "residual": np.sqrt(residual),
-                "objective": objective,
-                "last_error_x": np.sqrt(last_error),
-                "last_error_price": np.linalg.norm(last - hat, axis=1),
-            }
-        records = self.trace[run, first : first + rounds.marks.size]
-        for name, value in values.items():
-            records[:, QUANTITIES.index(name)] = value
+            columns = (  # in the order of QUANTITIES
+                np.sqrt(error),
+                np.linalg.norm(answer - hat, axis=1),
+                np.fmax.reduce(over, axis=1, initial=0.0),
+                np.sqrt(residual + np.sum(off**2, axis=1)),
+                objective,
+                np.sqrt(last_error),
+                np.linalg.norm(last - hat, axis=1),
+            )
+        self.trace[run, first : first + len(trace)] = np.stack(columns, axis=1)
 
     def _nearest(self, run: int, points: Array) -> Array:
         """The points of C nearest to others, row by row."""
@@ -362,24 +409,23 @@ class Runs:
 
     def arrays(self) -> dict[str, Array]:
         """Everything that rounds change, for a checkpoint."""
-        kept = {"trace": self.trace, "transcript": self.transcript}
+        arrays = {"trace": self.trace, "transcript": self.transcript}
         for place, run in enumerate(self._runs):
-            kept |= {f"{name}{place}": array for name, array in _state_of(run).items()}
+            arrays |= {f"{name}{place}": array for name, array in _state_of(run).items()}
             for i, fleet in enumerate(run.fleets):
                 names = ("x",) if fleet.mean is fleet.x else ("x", "mean", "center", "worth")
-                kept |= {f"{name}{place}.{i}": getattr(fleet, name) for name in names}
-        return kept
+                arrays |= {f"{name}{place}.{i}": getattr(fleet, name) for name in names}
+        return arrays
 
     def final(self) -> dict[str, NDArray[np.generic]]:
         """Where every run ended, as a ``Result`` has it."""
-        runs, together = self._runs, self._layout.together
-        states = [_state_of(run) for run in runs]
+        together, states = self._layout.together, [_state_of(run) for run in self._runs]
         ends: dict[str, NDArray[np.generic]] = {
-            "x": np.array([together(run.fleets, "answer") for run in runs]),
-            "last_x": np.array([together(run.fleets, "states") for run in runs]),
+            "x": np.array([together(run.fleets, "answer") for run in self._runs]),
+            "last_x": np.array([together(run.fleets, "states") for run in self._runs]),
             "price": np.array([state["answer"] for state in states]),
             "last_price": np.array([state["price"] for state in states]),
-            "failed": np.array([run.failed for run in runs], dtype=np.int64),
+            "failed": np.array([state["failed"][0] for state in states], dtype=np.int64),
         }
         if self._layout.grid is not None:
             ends["released"] = np.array([state["released"] for state in states])

@@ -8,47 +8,51 @@ from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from time import perf_counter
-from typing import Any, Protocol, TypeVar, final
+from typing import Any, TypeVar, final
+from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from sottovoce.algorithm.algorithm import Algorithm, GradientSteps, require_algorithm
+from sottovoce.algorithm.algorithm import (
+    Algorithm,
+    GradientSteps,
+    require_algorithm,
+    require_release,
+)
 from sottovoce.algorithm.dual_averaging import DualAveraging
-from sottovoce.arguments import instance, whole
+from sottovoce.arguments import array, entries, instance, whole
 from sottovoce.errors import InputError
 from sottovoce.kernels.core.plain import LANES
-from sottovoce.kernels.run_kernel import Task
+from sottovoce.privacy.feasibility import answer_shares
 from sottovoce.privacy.noise_plan import NoisePlan
 from sottovoce.privacy.releases import release_of
 from sottovoce.problem.agents import Array
+from sottovoce.problem.feasible import own_domain
 from sottovoce.problem.fingerprint import fingerprint
+from sottovoce.problem.local import require_no_rows
 from sottovoce.problem.problem import Problem
 from sottovoce.progress import Progress, silent, watched
-from sottovoce.simulation.request import (
-    SimulationRequest,
-    known_pair,
-    planned_rounds,
-    recorded_rounds,
-    require_simulable,
-    start_prices,
-    start_states,
-)
 from sottovoce.simulation.result import (
     QUANTITIES,
+    SADDLE_STATES,
     Result,
     Trace,
     Transcript,
     read_npz,
     write_npz,
 )
-from sottovoce.simulation.runs import Layout, Runs, layout_of
+from sottovoce.simulation.runs import Layout, Runs, Saddle, SimulationRequest, layout_of
 from sottovoce.simulation.scatter import executor_of, interruptible, parts, scatter
 
 _Part = TypeVar("_Part", Result, Trace, Transcript)
 _SLICE_SECONDS, _SAVE_SECONDS = 0.25, 10.0
 _DEFAULT: Algorithm = DualAveraging()
 _FIRST, _LONGEST = 64, 1 << 14  # rounds of a slice; the longest still has its steps in the cache
+_OF_RUNS = ("x", "price", "last_x", "last_price", "failed", "released", "confirmed")
+_RECORDS = 1000
+_TRANSCRIPT_LIMIT = 100_000_000
+_COMPARED = 100_000  # rounds of an algorithm whose weights are looked at
 
 
 def simulate(
@@ -101,15 +105,19 @@ def simulate(
     instance("problem", problem, Problem, "sv.Problem(...)")
     if plan is not None:
         instance("plan", plan, NoisePlan, "sv.plan(certificate, ...)")
+    elif rounds is None:
+        raise InputError("rounds must be given without a plan, got none: say rounds=1000")
     steps = _DEFAULT if algorithm is None else require_algorithm(algorithm)
     team, gradient = _threads(threads), isinstance(steps, GradientSteps)
-    count = whole("rounds", planned_rounds(plan) if rounds is None else rounds, least=1)
+    count = whole(
+        "rounds", plan.named_rounds() if plan is not None and rounds is None else rounds, least=1
+    )
     pool = None if executor is None else executor_of(executor)
     if pool is not None and checkpoint is not None:
         raise InputError(
             "checkpoint must be left out with executor, got both: parts of an ensemble are short"
         )
-    require_simulable(problem, plan, steps, count)
+    _require_simulable(problem, plan, steps, count)
     with watched(progress) as tell:
         # Now: hashing a large fleet takes memory that states need later.
         name = problem.fingerprint
@@ -121,18 +129,165 @@ def simulate(
             rounds=count,
             runs=whole("runs", runs, least=1),
             seed=whole("seed", seed, most=2**128),
-            start=start_states(problem, x0),
-            price0=start_prices(problem, mu0, gradient=gradient),
-            saddle=known_pair(problem, saddle, gradient=gradient),
-            marks=recorded_rounds(record, count),
+            start=_start_states(problem, x0),
+            price0=_start_prices(problem, mu0, gradient=gradient),
+            saddle=_known_saddle(problem, saddle, gradient=gradient),
+            marks=_recorded_rounds(record, count),
             transcript=transcript,
         )
+        if transcript and count * request.runs * request.released > _TRANSCRIPT_LIMIT:
+            raise InputError(
+                f"transcript must have at most {_TRANSCRIPT_LIMIT:,} numbers, got rounds x runs x "
+                f"outputs = {count} x {request.runs} x {request.released}: ask for fewer rounds or "
+                "runs"
+            )
         if pool is not None:
             result = _scattered(request, pool, threads or 1, tell)
         else:
             result = _execute(request, team, tell, checkpoint)
         # Only now: parts of an ensemble need not carry the problem back with them.
         return replace(result, origin=request, fingerprint=name)
+
+
+def _require_simulable(
+    problem: Problem, plan: NoisePlan | None, algorithm: Algorithm, rounds: int
+) -> None:
+    """Refuse an algorithm or a plan that does not fit the problem, or each other."""
+    if isinstance(algorithm, GradientSteps):
+        require_steppable(problem)
+    if plan is None:
+        return
+    plan.require_problem(problem)
+    if rounds > plan.rounds:
+        raise InputError(
+            f"rounds must be at most what the plan covers ({plan.rounds:,}), got {rounds:,}: plan "
+            "again with rounds="
+        )
+    require_release(plan, algorithm, simulated=True)
+    if plan.feasible is not None:
+        _require_answer(plan, algorithm, rounds)
+
+
+def require_steppable(problem: Problem) -> None:
+    """Refuse gradient steps where the paper's algorithm has none: local rows, equalities, code."""
+    require_no_rows(problem.local)
+    if any(family.equality for family in problem.constraints):
+        raise InputError("gradient steps know no equalities, got one: use the default algorithm")
+    if any(code is not None for code in problem.code):
+        raise InputError(
+            "an objective that is code needs an algorithm with prices, got gradient steps: use "
+            "the default algorithm"
+        )
+
+
+def _require_answer(plan: NoisePlan, algorithm: Algorithm, rounds: int) -> None:
+    """Refuse answers that are other averages than the plan's margins are for."""
+    if rounds != plan.rounds:
+        raise InputError(
+            f"rounds must be what the plan covers ({plan.rounds:,}) with feasible, whose margins "
+            f"are for an average of so many, got {rounds:,}: plan again with rounds="
+        )
+    if isinstance(algorithm, GradientSteps):
+        raise InputError(
+            "feasible needs an algorithm with prices, whose answer is an average of what was "
+            "released, got gradient steps: use the default algorithm"
+        )
+    first = np.arange(1, min(rounds, _COMPARED) + 1)
+    if not np.array_equal(algorithm.share(first, rounds, noisy=True), answer_shares(first, rounds)):
+        raise InputError(
+            "feasible needs the weights that sottovoce.privacy.feasibility gives to rounds, got an "
+            f"algorithm with others: let share of {type(algorithm).__name__} return answer_shares"
+        )
+
+
+# The saddle point belongs to the problem, with prices or with multipliers.
+_saddles: WeakKeyDictionary[Problem, dict[bool, Saddle | None]] = WeakKeyDictionary()
+
+
+def _known_saddle(
+    problem: Problem, pair: tuple[ArrayLike, ArrayLike] | None, *, gradient: bool
+) -> Saddle | None:
+    """Return x_hat and the prices there: the pair given, or computed for problems not too large."""
+    if pair is not None:
+        return _given_saddle(problem, pair, problem.rows if gradient else problem.cloud.sums.count)
+    known = _saddles.setdefault(problem, {})
+    if gradient not in known:
+        from sottovoce.certificate.optimum import known_saddle, saddle_prices
+
+        optimum, saddle = known_saddle(problem, most=SADDLE_STATES), None
+        if optimum is not None:
+            prices = optimum.mu if gradient else saddle_prices(problem, optimum)
+            saddle = np.array(optimum.x), np.array(prices)
+        known[gradient] = saddle
+    return known[gradient]
+
+
+def _given_saddle(problem: Problem, pair: tuple[ArrayLike, ArrayLike], rows: int) -> Saddle:
+    requirement = f"a pair of {problem.size} states and {rows} prices"
+    both = entries("saddle", pair, requirement)
+    if len(both) != 2:
+        raise InputError(f"saddle must be {requirement}, got {len(both)} entries")
+    x, prices = (array("saddle", values, requirement) for values in both)
+    if x.shape != (problem.size,) or prices.shape != (rows,):
+        raise InputError(f"saddle must be {requirement}, got shapes {x.shape} and {prices.shape}")
+    return x, prices
+
+
+def _start_states(problem: Problem, x0: ArrayLike | None) -> tuple[Array, ...]:
+    """Return x at the start, per group, of one vector of all states; by default the problem's."""
+    if x0 is None:
+        return problem.start
+    flat = array("x0", x0, f"one vector of all {problem.size} states")
+    if flat.shape != (problem.size,):
+        raise InputError(
+            f"x0 must be one vector of all {problem.size} states, got shape {flat.shape}"
+        )
+    ends = np.cumsum([g.count * g.dim for g in problem.groups])
+    parts = np.split(flat, ends[:-1])
+    start = []
+    for group, part in zip(problem.groups, parts, strict=True):
+        states = part.reshape(group.count, group.dim)
+        inside = (states >= group.lower) & (states <= group.upper)
+        if not inside.all():
+            agent = int(np.argmin(inside.all(axis=1)))
+            raise InputError(
+                f"x0 must lie in X, got a state of {group.label(agent)} outside its bounds: "
+                "move it inside"
+            )
+        start.append(states)
+    return tuple(start)
+
+
+def _start_prices(problem: Problem, mu0: ArrayLike | None, *, gradient: bool) -> Array:
+    """Return the prices at the start, which are 0, or the multipliers of gradient steps."""
+    if mu0 is not None and not gradient:
+        raise InputError(
+            "mu0 must be left out unless the algorithm is sv.paper.Tikhonov(): prices start at 0"
+        )
+    if not gradient:
+        return np.zeros_like(problem.cloud.sums.lower)
+    mu = np.zeros(problem.rows) if mu0 is None else array("mu0", mu0, "plain numbers")
+    if mu.shape != (problem.rows,):
+        raise InputError(
+            f"mu0 must be {problem.rows} numbers, one per constraint, got shape {mu.shape}"
+        )
+    if not np.all((mu >= 0) & np.isfinite(mu)):
+        raise InputError(f"mu0 must be finite and not negative, got {mu.min():g}")
+    return mu
+
+
+def _recorded_rounds(record: ArrayLike | None, rounds: int) -> NDArray[np.int64]:
+    """Return after how many rounds to measure, in order; by default about 1,000, log-spaced."""
+    if record is None:
+        spaced = np.round(np.geomspace(1, rounds, _RECORDS))
+        return np.unique(np.concatenate([[0], spaced]).astype(np.int64))
+    marks = np.unique(array("record", record, f"a list of rounds in 0..{rounds}"))
+    wrong = ~((marks >= 0) & (marks <= rounds) & (marks == np.floor(marks)))  # NaN is wrong too
+    if np.any(wrong):
+        raise InputError(
+            f"record must list rounds as integers in 0..{rounds}, got {marks[wrong][0]:g}"
+        )
+    return marks.astype(np.int64)
 
 
 def _execute(
@@ -143,8 +298,8 @@ def _execute(
 ) -> Result:
     """Run all rounds here."""
     tell("laying out agents")
-    layout = layout_of(request)
-    engine: RunDriver
+    layout = layout_of(request.problem, request.plan, gradient=request.gradient)
+    engine: Runs
     if isinstance(request.algorithm, GradientSteps) and not layout.kernels:
         engine = release_of(request.algorithm.release).engine(request, layout)
     else:
@@ -163,7 +318,7 @@ def _execute(
         requested=request.rounds,
         seed=request.seed,
         algorithm=repr(request.algorithm),
-        noise=layout.words,
+        noise=layout.noise,
         fingerprint="",
         confirmed=_confirmed(request, done, final.get("released"), final["failed"]),
         interrupted=done < request.rounds,
@@ -178,12 +333,28 @@ def _execute(
 def _scattered(
     request: SimulationRequest, executor: Executor, threads: int, tell: Progress
 ) -> Result:
-    """Run the rounds where an executor wants to, some of the runs in each task."""
-    began, runs = perf_counter(), request.runs
+    """Run the rounds where an executor wants to, some of the runs in each task.
+
+    Raises:
+        KeyboardInterrupt: if it was stopped before the first part was done.
+    """
+    began, runs, plan = perf_counter(), request.runs, request.plan
+    if plan is not None:  # refuse here what every part would refuse
+        own_domain(request.problem.groups, plan.domain, request.problem.local)
     tasks = [(part, threads) for part in parts(runs, least=LANES if request.gradient else 1)]
     doing = f"{runs:,} runs elsewhere"
     results, interrupted = scatter(executor, _part, request, tasks, tell=tell, doing=doing)
-    return _joined(results, interrupted=interrupted, seconds=perf_counter() - began)
+    complete = [result for result in results if not result.interrupted]
+    if not complete:
+        raise KeyboardInterrupt
+    transcripts = [result.transcript for result in complete if result.transcript is not None]
+    return replace(
+        _concatenated(complete, [n for n in _OF_RUNS if getattr(complete[0], n) is not None]),
+        interrupted=interrupted or len(complete) < len(results),
+        seconds=perf_counter() - began,
+        trace=_concatenated([result.trace for result in complete], QUANTITIES),
+        transcript=_concatenated(transcripts, ("y", "gradients")) if transcripts else None,
+    )
 
 
 def _part(request: SimulationRequest, task: tuple[range, int]) -> Result:
@@ -191,27 +362,6 @@ def _part(request: SimulationRequest, task: tuple[range, int]) -> Result:
     numbers, threads = task
     some = replace(request, first=numbers.start, runs=len(numbers))
     return _execute(some, threads, silent)
-
-
-def _joined(results: Sequence[Result], *, interrupted: bool, seconds: float) -> Result:
-    """Return the runs of all parts as one result.
-
-    Raises:
-        KeyboardInterrupt: if there is none, because it was stopped before the first was done.
-    """
-    complete = [result for result in results if not result.interrupted]
-    if not complete:
-        raise KeyboardInterrupt
-    first = complete[0]
-    transcripts = [result.transcript for result in complete if result.transcript is not None]
-    runs = ("x", "price", "last_x", "last_price", "failed", "released", "confirmed")
-    return replace(
-        _concatenated(complete, [name for name in runs if getattr(first, name) is not None]),
-        interrupted=interrupted or len(complete) < len(results),
-        seconds=seconds,
-        trace=_concatenated([result.trace for result in complete], QUANTITIES),
-        transcript=_concatenated(transcripts, ("y", "gradients")) if transcripts else None,
-    )
 
 
 def _concatenated(parts: Sequence[_Part], names: Sequence[str]) -> _Part:
@@ -222,9 +372,9 @@ def _concatenated(parts: Sequence[_Part], names: Sequence[str]) -> _Part:
     return replace(parts[0], **arrays)
 
 
-def _threads(wanted: int | None) -> int:
-    if wanted is not None:
-        return whole("threads", wanted, least=1)
+def _threads(threads: int | None) -> int:
+    if threads is not None:
+        return whole("threads", threads, least=1)
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
@@ -235,63 +385,27 @@ def _confirmed(
     plan = request.plan
     if plan is None or plan.feasible is None or released is None:
         return None
-    fine = plan.feasible.confirmed(released) & (failed == 0)
-    return np.asarray(fine & (done == request.rounds))
+    is_finished = (failed == 0) & (done == request.rounds)
+    return np.asarray(plan.feasible.confirmed(released) & is_finished)
 
 
 def _transcript(layout: Layout, released: Array) -> Transcript:
-    entries = np.array(list(layout.entries), dtype=np.int64).reshape(-1, 2)
+    rows, columns = np.array(list(layout.entries), dtype=np.int64).reshape(-1, 2).T.copy()
     y, gradients = np.split(released, [layout.sigma.size], axis=2)
-    rows, columns = entries.T
-    return Transcript(
-        y=y.copy(), gradients=gradients.copy(), rows=rows.copy(), columns=columns.copy()
-    )
+    return Transcript(y=y.copy(), gradients=gradients.copy(), rows=rows, columns=columns)
 
 
 def _identity(request: SimulationRequest, layout: Layout) -> str:
     """A hash of everything that results depend on."""
-    s, entries, public = request, layout.entries, layout.public
+    s, public = request, layout.public
     return fingerprint(
         s.problem.fingerprint,
         repr(s.algorithm),
         (s.rounds, s.runs, s.first, s.seed, s.transcript),
-        (np.array(list(entries), dtype=np.int64), list(entries.values())),
+        (np.array(list(layout.entries), dtype=np.int64), list(layout.entries.values())),
         (s.start, s.price0, layout.domain, layout.sigma, s.saddle, s.marks),
         (public.lower, public.upper, public.unit, public.noisy),
     )
-
-
-class RunDriver(Protocol):
-    """Runs in the making, whatever the shape of the problem."""
-
-    @property
-    def trace(self) -> Array:
-        """What was measured, shape (runs, marks, ``QUANTITIES``)."""
-        ...
-
-    @property
-    def transcript(self) -> Array:
-        """Every released number, shape (runs, rounds, numbers); no rounds if they are not kept."""
-        ...
-
-    def tasks(self, done: int, until: int, steps: Array) -> list[Task]:
-        """What takes all runs through rounds ``done + 1 .. until``, at the same time if several.
-
-        ``steps`` has two numbers per round, as of ``SimulationRequest.steps``.
-        """
-        ...
-
-    def arrays(self) -> dict[str, Array]:
-        """Everything that rounds change."""
-        ...
-
-    def final(self) -> dict[str, NDArray[np.generic]]:
-        """Where every run ended, a row each, as a ``Result`` has it.
-
-        The answer ``x, price``; the last iterate ``last_x, last_price``; ``failed``; with a plan
-        and prices ``released``, the average of the releases.
-        """
-        ...
 
 
 @final
@@ -322,8 +436,8 @@ class Checkpoint:
                 f"checkpoint {self._path} must belong to the same problem, plan, algorithm and "
                 "arguments, got one of another simulation: remove it or name another file"
             )
-        for name, array in self._arrays.items():
-            np.copyto(array, arrays[name])
+        for name, target in self._arrays.items():
+            np.copyto(target, arrays[name])
         return int(meta["done"])
 
     def save(self, done: int, *, now: bool) -> None:
@@ -335,7 +449,7 @@ class Checkpoint:
 
 
 def _drive(
-    engine: RunDriver,
+    engine: Runs,
     request: SimulationRequest,
     checkpoint: Checkpoint | None,
     *,
@@ -373,5 +487,4 @@ def _drive(
 
 
 def _next_size(size: int, seconds: float) -> int:
-    wanted = size * min(4.0, _SLICE_SECONDS / max(seconds, 1e-9))
-    return int(max(1.0, min(wanted, _LONGEST)))
+    return int(np.clip(size * min(4.0, _SLICE_SECONDS / max(seconds, 1e-9)), 1, _LONGEST))

@@ -55,13 +55,8 @@ class Summary:
 def summary(result: Result) -> Summary:
     """Return the tables of a result; failed runs count in none of them."""
     assessed, good = result.assessment(), result.failed == 0
-    tables = (
-        _objective(result, assessed, good),
-        _constraints(assessed, good),
-        _answer(result, assessed, good),
-        _hidden(result, assessed),
-    )
-    return Summary(tables=tables)
+    first = (_objective(result, assessed, good), _constraints(assessed, good))
+    return Summary(tables=(*first, _answer(result, assessed, good), _hidden(result, assessed)))
 
 
 def _objective(result: Result, assessed: Assessment, good: NDArray[np.bool_]) -> PlainTable:
@@ -208,9 +203,13 @@ def figure(result: Result) -> Figure:
     from matplotlib.figure import Figure
 
     drawn = Figure(figsize=(7.0, 4.2), layout="constrained")
-    axes = drawn.subplots()
-    for (label, values), colour in zip(_curves(result), _COLOURS, strict=True):
-        _draw(axes, result.trace.k, values, label, colour)
+    axes, trace = drawn.subplots(), result.trace
+    curves = [("largest violation", trace.violation), ("optimality residual", trace.residual)]
+    if result.saddle_x is not None:
+        labels = (r"$\|x(k) - \hat x\|$", r"$\|\lambda(k) - \hat\lambda\|$")
+        curves = list(zip(labels, (trace.error_x, trace.error_price), strict=True))
+    for (label, values), colour in zip(curves, _COLOURS, strict=True):
+        _draw(axes, trace.k, values, label, colour)
     axes.set_xscale("log")
     axes.set_yscale("log")
     axes.set_xlabel("rounds $k$")
@@ -228,16 +227,6 @@ def draw(figure: Figure, path: str | os.PathLike[str]) -> None:
         figure.savefig(target, dpi=160)
     except (OSError, ValueError) as error:
         raise InputError(f"cannot draw to {target}: {error}") from error
-
-
-def _curves(result: Result) -> list[tuple[str, Array]]:
-    trace = result.trace
-    if result.saddle_x is not None:
-        return [
-            (r"$\|x(k) - \hat x\|$", trace.error_x),
-            (r"$\|\lambda(k) - \hat\lambda\|$", trace.error_price),
-        ]
-    return [("largest violation", trace.violation), ("optimality residual", trace.residual)]
 
 
 def _draw(axes: Axes, k: NDArray[np.int64], values: Array, label: str, colour: str) -> None:

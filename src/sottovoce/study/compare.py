@@ -28,8 +28,7 @@ from sottovoce.problem.agents import Array
 from sottovoce.problem.gallery import paper as paper_problem
 from sottovoce.problem.problem import Problem
 from sottovoce.progress import Progress, watched
-from sottovoce.simulation.request import require_steppable
-from sottovoce.simulation.simulate import simulate
+from sottovoce.simulation.simulate import require_steppable, simulate
 from sottovoce.study.promise import promised_plan
 from sottovoce.tables import PlainTable
 
