@@ -1,4 +1,4 @@
-"""Checks of what people pass in: each returns the value in its own type, or says what is wrong."""
+"""Checks of arguments: a check returns the value in its own type, or raises what is wrong."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def _is_number(value: object) -> TypeGuard[float]:
 
 
 def instance(name: str, value: object, kind: type[_T], remedy: str) -> _T:
-    """Return a value of a type of ours; ``remedy`` says where such a value comes from."""
+    """Return a value of a type of sottovoce; ``remedy`` is how to make such a value."""
     if not isinstance(value, kind):
         raise InputError(
             f"{name} must be a {kind.__name__}, got {name}={value!r:.60}: use {remedy}"
@@ -54,20 +54,20 @@ def real(name: str, value: object, requirement: str, holds: Callable[[float], bo
     return float(value)
 
 
-def entries(name: str, value: object, what: str) -> list[Any]:
-    """Return what a list, a tuple or the like holds; ``what`` says what it must hold."""
+def entries(name: str, value: object, requirement: str) -> list[Any]:
+    """Return the entries of a list, a tuple or another iterable."""
     if isinstance(value, str | bytes) or not np.iterable(value):
-        raise InputError(f"{name} must be {what}, got {name}={value!r:.60}")
+        raise InputError(f"{name} must be {requirement}, got {name}={value!r:.60}")
     return list(value)
 
 
-def array(name: str, value: object, what: str) -> NDArray[np.float64]:
-    """Return numbers as an array; ``what`` says which numbers they must be."""
+def array(name: str, value: object, requirement: str) -> NDArray[np.float64]:
+    """Return numbers as an array."""
     try:
         return np.array(value, dtype=np.float64)
     except (TypeError, ValueError, OverflowError):
         # Its type alone: states are private, and messages end up in logs.
-        raise InputError(f"{name} must be {what}, got {type(value).__name__}") from None
+        raise InputError(f"{name} must be {requirement}, got {type(value).__name__}") from None
 
 
 def path_of(name: str, value: object) -> Path:
@@ -85,12 +85,9 @@ def websocket_address(name: str, value: object) -> str:
 
 
 def agent_index(agent: object, count: int, labels: Callable[[], Sequence[str]]) -> int:
-    """Return the place, from 0, of an agent that is named by its label or by its place.
+    """Return the index, from 0, of one of ``count`` agents, named by its label or its index.
 
-    Args:
-        agent: a label, or an integer from 0.
-        count: how many agents there are.
-        labels: gives what they are called, in order; a fleet makes them only if asked.
+    ``labels`` is called for a label only: a fleet has to make them.
     """
     if not isinstance(agent, str):
         return whole("agent", agent, most=count - 1, error=ProblemError)

@@ -18,7 +18,7 @@ class Progress(Protocol):
     """A progress callback."""
 
     def __call__(self, doing: str, share: float | None = None) -> None:
-        """Take what is being done now, and the share of it that is done, if that is known."""
+        """Take the work in progress, and the share of it that is complete, if that is known."""
         ...
 
 
@@ -27,25 +27,23 @@ def silent(doing: str, share: float | None = None) -> None:
 
 
 @contextmanager
-def watched(wanted: bool | Progress | None) -> Iterator[Progress]:
+def watched(progress: bool | Progress | None) -> Iterator[Progress]:
     """Return the callback that an argument ``progress=`` asks for.
 
-    Args:
-        wanted: a callback; True to show progress on standard error once the work has taken two
-            seconds, False not to, None to show it where standard error is a terminal.
+    True shows progress on standard error once the work has taken two seconds, False does not, None
+    shows it where standard error is a terminal.
     """
-    if callable(wanted):
-        yield wanted
-        return
-    if wanted is None:
+    if progress is None:
         from rich.console import Console
 
-        wanted = Console(stderr=True).is_terminal
-    if not wanted:
+        progress = Console(stderr=True).is_terminal
+    if callable(progress):
+        yield progress
+    elif progress:
+        with shown() as tell:
+            yield tell
+    else:
         yield silent
-        return
-    with shown() as tell:
-        yield tell
 
 
 @contextmanager
@@ -53,11 +51,8 @@ def shown(doing: str = "", *, patience: float = PATIENCE_SECONDS) -> Iterator[Pr
     """Show progress on standard error once the work has taken ``patience`` seconds.
 
     A terminal has one line that changes in place and is removed at the end; a pipe or a journal
-    gets a line every two seconds at most.
-
-    Args:
-        doing: what is done first.
-        patience: seconds; 0 shows it at once.
+    gets a line every two seconds at most. ``doing`` is the first work; a patience of 0 shows it at
+    once.
     """
     from rich.console import Console
 

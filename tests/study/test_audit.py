@@ -46,7 +46,7 @@ from sottovoce.problem.agents import Array, read_only
 from sottovoce.problem.constraints import total
 from sottovoce.problem.problem import Problem
 from sottovoce.study import audit as module
-from sottovoce.study.audit import Audit, AuditTask, Game, _bounds, audit
+from sottovoce.study.audit import Audit, Game, _bounds, audit
 
 EPSILON, DELTA = math.log(3), 0.05
 TARGET = float(mu_of(EPSILON, DELTA))
@@ -318,8 +318,7 @@ def test_the_closed_loop_is_really_closed(two: Case) -> None:
     # theorem says: mean and variance mu^2/2 and mu^2, within five standard errors.
     problem, certificate = two
     right = made(certificate)
-    task = AuditTask(problem=problem, plan=right, agent=1, rounds=3)
-    game = Game(task, Faulty(right, seed=4))
+    game = Game(problem, right, 1, rounds=3, sampler=Faulty(right, seed=4))
     score = np.array([game.play(1)[0] for _ in range(400)])
     mu = game.played_mu
     assert np.mean(score) == pytest.approx(mu**2 / 2, abs=5 * mu / math.sqrt(400))

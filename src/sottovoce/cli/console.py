@@ -34,13 +34,13 @@ def show_result(data: object, *shown: RenderableType | PlainTable, json: bool) -
     if json:
         sys.stdout.write(json_of(data))
         return
-    for one in shown:
-        if isinstance(one, PlainTable):
-            _print_plain(one)
-        elif isinstance(one, str):
-            console.print(one, markup=False, soft_wrap=True)
+    for item in shown:
+        if isinstance(item, PlainTable):
+            _print_plain(item)
+        elif isinstance(item, str):
+            console.print(item, markup=False, soft_wrap=True)
         else:
-            console.print(one)
+            console.print(item)
 
 
 def json_of(value: object, *, indent: int = 2) -> str:
@@ -58,27 +58,21 @@ def picked(value: object, *names: str) -> dict[str, object]:
 
 def _print_plain(plain: PlainTable) -> None:
     table = Table(box=box.SIMPLE, padding=(0, 1, 0, 0), pad_edge=False, show_edge=False)
-    for place, heading in enumerate(plain.columns):
+    for column, heading in enumerate(plain.columns):
         two_lines = escape(heading).replace(" ", "\n", 1)  # headings are wider than figures
-        table.add_column(two_lines, justify="right" if place else "left")
+        table.add_column(two_lines, justify="right" if column else "left")
     for row in plain.rows:
         table.add_row(*(escape(cell) for cell in row))
-    console.print(plain.title, markup=False, soft_wrap=True)
-    console.print(table)
-    for note in plain.notes:
-        console.print(note, markup=False, soft_wrap=True)
+    show_result(None, plain.title, table, *plain.notes, json=False)
 
 
 def table_of(
-    title: str,
-    *columns: str,
-    lines: box.Box = box.HEAVY_HEAD,
-    words: bool = False,
+    title: str, *columns: str, lines: box.Box = box.HEAVY_HEAD, words: bool = False
 ) -> Table:
     """Return an empty table: the first column to the left, figures to the right, words folded."""
     table = Table(title=title, title_justify="left", box=lines)
-    for place, heading in enumerate(columns):
-        figures = place > 0 and not words
+    for column, heading in enumerate(columns):
+        figures = column > 0 and not words
         overflow: OverflowMethod = "fold" if words else "ellipsis"
         table.add_column(heading, justify="right" if figures else "left", overflow=overflow)
     return table

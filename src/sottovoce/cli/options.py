@@ -100,10 +100,12 @@ class PrivacyOptions:
 
     def values(self) -> dict[str, Any]:
         """Return the promise with its numbers read: each one number, or one per agent."""
-        texts = {"epsilon": self.epsilon, "delta": self.delta, "radius": self.radius}
-        lists = {name: text and numbers(text, name) for name, text in texts.items()}
-        alone = {name: v[0] if v and len(v) == 1 else v for name, v in lists.items()}
-        return alone | {"hide": self.hide}
+        promise: dict[str, Any] = {"hide": self.hide}
+        for name in ("epsilon", "delta", "radius"):
+            text = getattr(self, name)
+            values = text and numbers(text, name)
+            promise[name] = values[0] if values and len(values) == 1 else values
+        return promise
 
     def plan(
         self,
@@ -161,8 +163,8 @@ class RunOptions(PrivacyOptions):
                 raise InputError("--each-row must go with --feasible, got it alone")
             return {}
         number = parse_number(value, where="--feasible") if isinstance(value, str) else value
-        each = self.each_row or bool(problem.privacy.get("each_row", False))
-        return {"feasible": float(number), "each_row": each}
+        each_row = self.each_row or bool(problem.privacy.get("each_row", False))
+        return {"feasible": float(number), "each_row": each_row}
 
 
 def with_options(command: Callable[..., None]) -> Callable[..., None]:
@@ -180,18 +182,18 @@ def with_options(command: Callable[..., None]) -> Callable[..., None]:
         flat += [_flattened(f.name, types[f.name], f) for f in fields(kind)]
 
     ordered = sorted(flat, key=lambda p: p.default is not p.empty)
-    stated = inspect.Signature(ordered)
+    signature = inspect.Signature(ordered)
 
     @wraps(command)
     def flattened(*args: object, **values: object) -> None:
-        bound = stated.bind(*args, **values)
+        bound = signature.bind(*args, **values)
         bound.apply_defaults()
         arguments = bound.arguments
         for name, kind in groups.items():
             arguments[name] = kind(**{f.name: arguments.pop(f.name) for f in fields(kind)})
         command(**arguments)
 
-    flattened.__signature__ = stated  # type: ignore[attr-defined]
+    flattened.__signature__ = signature  # type: ignore[attr-defined]
     flattened.__annotations__ = {parameter.name: parameter.annotation for parameter in ordered}
     return flattened
 
@@ -233,45 +235,37 @@ def one_number(text: str, name: str) -> float:
     return values[0]
 
 
-def load(where: str | Path, *, agents: Sequence[int] | None = None) -> Problem:
+def load(source: str | Path, *, agents: Sequence[int] | None = None) -> Problem:
     """Return the problem of a folder, or of the gallery: ``gallery:paper``.
 
-    Args:
-        where: the folder or the name.
-        agents: whose private files to read; none for a cloud, all by default.
+    ``agents`` are those whose private files to read: none for a cloud, all by default.
     """
     from sottovoce.problem import gallery
     from sottovoce.problem.files.load import load_problem
 
-    kind, _, name = str(where).partition(":")
-    return gallery.get(name) if kind == "gallery" else load_problem(where, agents=agents)
+    kind, _, name = str(source).partition(":")
+    return gallery.get(name) if kind == "gallery" else load_problem(source, agents=agents)
 
 
-def run_rounds(problem: Problem, asked: int | None) -> int:
-    """Return the rounds to run: as asked, else as the problem file says, else 2,000."""
+def run_rounds(problem: Problem, rounds: int | None) -> int:
+    """Return the rounds to run: the option's, else the problem file's, else 2,000."""
     from sottovoce.arguments import whole
 
     stated = problem.schedule.get("rounds", problem.privacy.get("rounds", DEFAULT_ROUNDS))
-    return whole("rounds", stated if asked is None else asked, least=1)
+    return whole("rounds", stated if rounds is None else rounds, least=1)
 
 
-def algorithm_for(
-    problem: Problem, asked: str | None = None, *, method: str = "joint"
-) -> Algorithm:
-    """Return the algorithm asked for, by the command or in the file's ``[schedule]`` table.
+def algorithm_for(problem: Problem, name: str | None = None, *, method: str = "joint") -> Algorithm:
+    """Return the algorithm of an option, else of the release, else of the ``[schedule]`` table.
 
-    Args:
-        problem: the table may also state numbers of an algorithm that works with another release
-            than sums.
-        asked: its name.
-        method: the release, whose own algorithm comes before the file's.
+    The table may also state settings of an algorithm of another release than sums.
     """
     from sottovoce.algorithm.dual_averaging import DualAveraging
     from sottovoce.formula.parse import parse_number
     from sottovoce.privacy.releases import ALGORITHMS, release_of
 
     of_release = next((name for name, release in ALGORITHMS.items() if release == method), None)
-    name = asked or of_release or str(problem.schedule.get("algorithm", "dual-averaging"))
+    name = name or of_release or str(problem.schedule.get("algorithm", "dual-averaging"))
     if name == "dual-averaging":
         return DualAveraging()
     if name not in ALGORITHMS:

@@ -253,13 +253,8 @@ class AgentOptions:
 
         if (path := self.out) is None:
             return
-        answer = {
-            "rounds": result.rounds,
-            "x": listed(result.x),
-            **picked(result, "price", "confirmed"),
-            "setpoint": listed(result.setpoint),
-            "deviation": listed(result.deviation),
-        }
+        answer = picked(result, "rounds", "x", "price", "confirmed", "setpoint", "deviation")
+        answer |= {name: listed(getattr(result, name)) for name in ("x", "setpoint", "deviation")}
         try:
             handle = os.open(path, os.O_CREAT | os.O_TRUNC | os.O_WRONLY, 0o600)
             with os.fdopen(handle, "w", encoding="utf-8") as file:
@@ -309,19 +304,18 @@ def gateway_command(
     from sottovoce.network.identity.tls import parse_range
 
     logs.configure(options.log_level)
-    numbers = parse_range(agents)
-    group = AgentGroup.of_folder(folder, numbers)
+    group = AgentGroup.of_folder(folder, parse_range(agents))
     result = options.run(group, folder / "agents" / f"{agents}.state")
 
     def by_agent(values: Array) -> dict[str, Array]:
         ends = accumulate(group.sizes)
-        parts = zip(group.agents, group.sizes, ends, strict=True)
-        return {str(agent): values[end - size : end] for agent, size, end in parts}
+        rows = zip(group.agents, group.sizes, ends, strict=True)
+        return {str(agent): values[end - size : end] for agent, size, end in rows}
 
     options.write(result, by_agent)
-    ended = picked(result, "rounds", "failed", "confirmed")
+    outcome = picked(result, "rounds", "failed", "confirmed")
     out = None if options.out is None else str(options.out)
-    show_result({"agents": len(numbers), **ended, "out": out}, json=json)
+    show_result({"agents": len(group.agents), **outcome, "out": out}, json=json)
 
 
 @with_options

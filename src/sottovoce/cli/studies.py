@@ -258,14 +258,14 @@ def compare_command(
 
 
 def _counts(text: str) -> list[int]:
-    wanted = "rounds must be integers of at least 1, separated by commas, "
+    from sottovoce.arguments import whole
+
     try:
-        counts = numbers(text, "rounds")
+        return sorted({whole("rounds", count, least=1) for count in numbers(text, "rounds")})
     except InputError as error:
-        raise InputError(f"{wanted}got --rounds {text!r}") from error
-    if not all(count >= 1 and count == int(count) for count in counts):
-        raise InputError(f"{wanted}got --rounds {text!r}")
-    return sorted({int(count) for count in counts})
+        raise InputError(
+            "rounds must be integers of at least 1, separated by commas, got --rounds " + repr(text)
+        ) from error
 
 
 @with_options
@@ -310,7 +310,7 @@ def audit_command(
         kind = promise.hide or stated.privacy.get("hide", Trajectory.kind)
         plan = promise.plan(
             stated,
-            # Rounds that cost nothing are not what the plan is for.
+            # Under a trajectory rounds are free: the plan covers those of the problem.
             rounds=None if kind == Trajectory.kind else length,
             method=method,
             split=view is not None,
@@ -319,7 +319,7 @@ def audit_command(
         report = audit(
             stated,
             plan,
-            agent=None if agent is None else _place(stated, agent),
+            agent=None if agent is None else _agent_index(stated, agent),
             runs=_GAMES if runs is None else runs,
             rounds=length,
             algorithm=algorithm_for(stated, algorithm, method=method),
@@ -333,8 +333,8 @@ def audit_command(
         raise typer.Exit(1)
 
 
-def _place(problem: Problem, text: str) -> int:
-    """The place, from 0, of an agent that the command line names by its label or from 1."""
+def _agent_index(problem: Problem, text: str) -> int:
+    """The index, from 0, of an agent that the command line names by its label or from 1."""
     from sottovoce.arguments import whole
     from sottovoce.errors import ProblemError
 

@@ -40,10 +40,10 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 EPSILONS = (0.1, 0.3, 1.0, 3.0)
-_RADIUS = 0.05  # of the boxes' width, where no radius is stated
-_NEAR = 1.25  # times the prediction: how far a measured error may be off when rounds suffice
-_LONGEST = 4_000  # rounds after which no more are tried
-_WORK = 10**10  # runs x rounds x states up to which a row is simulated
+_RADIUS_SHARE = 0.05  # of the boxes' width, where no radius is stated
+_TOLERANCE = 1.25  # times the prediction: how far a measured error may be off when rounds suffice
+_MOST_ROUNDS = 4_000  # after which no more are tried
+_MOST_STEPS = 10**10  # runs x rounds x states up to which a row is simulated
 _SHOWN = 12
 _KINDS: dict[Kind, tuple[str, str, str]] = {
     "trajectory": ("a trajectory", "#7a8b99", "hide a change of {:g} in total"),
@@ -51,7 +51,7 @@ _KINDS: dict[Kind, tuple[str, str, str]] = {
     "everything": ("everything", "#c2571a", "hide everything an agent does"),
 }
 """What can be hidden, the strongest last: in words, its colour and its label in the figure."""
-_FLOOR = 1e-5  # the least share that is drawn: a logarithm has no zero
+_LEAST_DRAWN = 1e-5  # a share: a logarithm has no zero
 _NOTES = (
     "worst noise: standard deviation of the noisiest constraint at the answer, of its scale",
     "over limit: probability that some inequality is violated if nothing is done about it",
@@ -68,16 +68,14 @@ class AdviceRow:
     """One promise, and what it costs.
 
     Attributes:
-        radius: how much is hidden; None if everything is.
-        rounds: the number of rounds that suits it.
         sigma: the standard deviations of the released sums, least and largest.
-        predicted: what to expect.
+        predicted: what to expect; None if the plan is refused.
         measured: the same, from simulated runs; None unless asked for.
         fleet: the number of agents from which on keeping the constraints costs less than 1% of the
             objective: more agents of the same kind, under bounds that grow with them.
-        refused: why there is no such plan; empty if there is one.
-        feasible: the probability with which constraints shall be kept.
-        unkept: why there is no room for margins that keep them so; empty if there is.
+        refused: why there is no such plan; None if there is one.
+        unkept: why there is no room for margins that keep the constraints with probability
+            ``feasible``; None if there is.
     """
 
     hide: Kind
@@ -89,13 +87,13 @@ class AdviceRow:
     predicted: Prediction | None = None
     measured: Prediction | None = None
     fleet: int = 0
-    refused: str = ""
+    refused: str | None = None
     feasible: float = FEASIBLE
-    unkept: str = ""
+    unkept: str | None = None
 
     @property
     def cost(self) -> float:
-        """What counts when promises are compared: what feasibility costs, or the noise."""
+        """What feasibility costs, or where that is not known the noise; infinite if refused."""
         return math.inf if self.predicted is None else self.predicted.cost
 
     @property
@@ -110,7 +108,7 @@ class AdviceRow:
 
     @property
     def hidden_offset(self) -> float | None:
-        """The constant offset of a state that stays hidden over all rounds, if not any is."""
+        """The constant offset of a state that stays hidden over all rounds; None if any does."""
         if self.radius is None or self.predicted is None:
             return None
         return self.radius / math.sqrt(self.rounds) if self.hide == "trajectory" else self.radius
@@ -119,10 +117,10 @@ class AdviceRow:
     def privacy(self) -> str:
         """The line for ``problem.toml``: the table ``[privacy]`` in TOML."""
         radius = "" if self.radius is None else f"radius = {self.radius!r}, "
-        kept = "" if self.unkept else f"feasible = {self.feasible!r}, "
+        feasible = "" if self.unkept else f"feasible = {self.feasible!r}, "
         return (
             f'privacy = {{ hide = "{self.hide}", {radius}epsilon = {self.epsilon!r}, '
-            f"delta = {self.delta!r}, {kept}rounds = {self.rounds} }}"
+            f"delta = {self.delta!r}, {feasible}rounds = {self.rounds} }}"
         )
 
     def cells(self, *, chosen: bool) -> tuple[str, ...]:
@@ -133,17 +131,14 @@ class AdviceRow:
         worst = self.predicted.rows.index(self.predicted.worst[0])
         cells = [percent(share) for share in self.predicted.shares(worst)]
         if self.measured is not None:
-            for place, share in enumerate(self.measured.shares(worst)):
-                cells[place] += "" if share is None else f" ({percent(share)})"
+            for column, share in enumerate(self.measured.shares(worst)):
+                cells[column] += "" if share is None else f" ({percent(share)})"
         return (*head, *cells, "useless" if self.useless else f"{self.fleet:,}")
 
     def data(self) -> dict[str, object]:
         """Return everything as plain values for JSON."""
         return {field.name: getattr(self, field.name) for field in fields(self)} | {
-            "sigma": list(self.sigma),
             "hidden_offset": self.hidden_offset,
-            "refused": self.refused or None,
-            "unkept": self.unkept or None,
             "privacy": self.privacy,
             "predicted": None if self.predicted is None else self.predicted.data(),
             "measured": None if self.measured is None else self.measured.data(),
@@ -156,7 +151,6 @@ class Advice:
     """What promises cost on a problem, and which of them to take.
 
     Attributes:
-        agents: how many agents the problem has.
         feasible: the probability with which feasibility is priced.
         accuracy: the error, as a share, that is good enough.
         rows: one per promise, by what is hidden and then by epsilon.
@@ -184,14 +178,14 @@ class Advice:
                 "None of these promises leaves an answer that is worth anything: hide less, allow "
                 "a larger epsilon, or bring more agents under the same promise."
             )
-        best, wanted = self.recommended, percent(self.accuracy)
+        best, allowed = self.recommended, percent(self.accuracy)
         text = f"Hide {_KINDS[best.hide][0]} with epsilon {up(best.epsilon, 3)}: "
         if best.unkept:
             return f"{text}worth something, but without room for margins that keep constraints."
         text += f"keeping all constraints costs {percent(best.cost)}, " + (
-            f"within the {wanted} that you allow."
+            f"within the {allowed} that you allow."
             if best.cost <= self.accuracy
-            else f"the cheapest of these, and more than the {wanted} wanted; from {best.fleet:,} "
+            else f"the cheapest of these, and more than the {allowed} wanted; from {best.fleet:,} "
             "agents of this kind on it would be less than 1%."
         )
         if best.hide == "trajectory" and best.hidden_offset is not None:
@@ -259,17 +253,20 @@ class Advice:
         # What is useless is not drawn: whatever it costs, it is not worth that.
         _panel(left, self, lambda row: math.inf if row.useless else row.cost)
         left.set(title="What keeping every limit costs", ylabel="extra cost, % of the objective")
-        left.axhspan(_FLOOR / 10, 0.01, color="#2e7d32", alpha=0.08)
-        _note(left, 0.01, "less than 1%", "top", "#2e7d32")
+        left.axhspan(_LEAST_DRAWN / 10, 0.01, color="#2e7d32", alpha=0.08)
         _panel(right, self, lambda row: row.worst_noise)
         right.set(title="How far a limit may be missed (standard deviation)",
                   ylabel="noise, % of the limit")  # fmt: skip
         right.axhline(1.0, color="#b71c1c", linewidth=1.0, linestyle="--")
-        _note(right, 1.0, "above: the answer is useless", "bottom", "#b71c1c")
-        for axes in (left, right):
-            axes.set_ylim(bottom=max(axes.get_ylim()[0], _FLOOR))
-        drawn = left.get_legend_handles_labels()
-        figure.legend(*drawn, loc="outside lower center", ncols=4, frameon=False)
+        for axes, height, text, side, colour in (
+            (left, 0.01, "less than 1%", "top", "#2e7d32"),
+            (right, 1.0, "above: the answer is useless", "bottom", "#b71c1c"),
+        ):
+            axes.text(0.02, height, text, transform=axes.get_yaxis_transform(), va=side,
+                      color=colour, fontsize=9)  # fmt: skip
+            axes.set_ylim(bottom=max(axes.get_ylim()[0], _LEAST_DRAWN))
+        entries = left.get_legend_handles_labels()
+        figure.legend(*entries, loc="outside lower center", ncols=4, frameon=False)
         figure.suptitle(fill(f"{self.agents:,} agents. {self.words}", 120), fontsize=11)
         draw(figure, path)
 
@@ -297,14 +294,14 @@ def _panel(axes: Axes, advice: Advice, value: Callable[[AdviceRow], float]) -> N
 
     for kind, (_, colour, label) in _KINDS.items():
         rows = [r for r in advice.rows if r.hide == kind and r.predicted is not None]
-        drawn = [row for row in rows if math.isfinite(value(row))]
-        shares = [max(value(row), _FLOOR) for row in drawn]
+        finite = [row for row in rows if math.isfinite(value(row))]
+        shares = [max(value(row), _LEAST_DRAWN) for row in finite]
         if rows:
-            axes.plot([row.epsilon for row in drawn], shares, marker="o", color=colour,
+            axes.plot([row.epsilon for row in finite], shares, marker="o", color=colour,
                       label=label.format(rows[0].radius))  # fmt: skip
     best = advice.recommended
     if best is not None and math.isfinite(value(best)):
-        axes.plot([best.epsilon], [max(value(best), _FLOOR)], marker="*", markersize=20,
+        axes.plot([best.epsilon], [max(value(best), _LEAST_DRAWN)], marker="*", markersize=20,
                   color=_KINDS[best.hide][1], markeredgecolor="black", linestyle="none",
                   label="recommended")  # fmt: skip
     losses = sorted({row.epsilon for row in advice.rows})
@@ -316,11 +313,6 @@ def _panel(axes: Axes, advice: Advice, value: Callable[[AdviceRow], float]) -> N
     axes.xaxis.set_minor_locator(NullLocator())
     axes.yaxis.set_major_formatter(FuncFormatter(lambda share, _: f"{100 * share:g}%"))
     axes.grid(visible=True, alpha=0.25)
-
-
-def _note(axes: Axes, height: float, text: str, side: str, colour: str) -> None:
-    place = axes.get_yaxis_transform()
-    axes.text(0.02, height, text, transform=place, va=side, color=colour, fontsize=9)
 
 
 def advise(
@@ -368,10 +360,15 @@ def advise(
     """
     instance("problem", problem, Problem, "sv.Problem(...)")
     tasks = _promises(hide, epsilons)
-    radius, delta = _radius(problem, radius), _delta(problem, delta)
+    width = problem.cloud.upper() - problem.cloud.lower()
+    typical = float(np.median(width[width > 0.0])) if np.any(width > 0.0) else 1.0
+    small = float(10.0 ** -math.ceil(math.log10(10 * problem.agents)))
+    near = float(f"{_RADIUS_SHARE * typical:.2g}")
+    radius = real("radius", _shared(problem, "radius", radius, near), "positive", _is_positive)
+    delta = real("delta", _shared(problem, "delta", delta, small), "in (0, 1)", _is_share)
     rounds = None if rounds is None else whole("rounds", rounds, least=1)
     for name, share in (("accuracy", accuracy), ("feasible", feasible)):
-        real(name, share, "between 0 and 1", lambda v: 0 < v < 1)
+        real(name, share, "between 0 and 1", _is_share)
     runs, seed = whole("runs", runs, least=2), whole("seed", seed)
     pool = None if executor is None else executor_of(executor)
     with watched(progress) as tell:
@@ -387,8 +384,8 @@ def advise(
         if pool is not None:
             rows, _ = scatter(pool, _row, study, tasks, tell=tell, doing="planning")
         else:
-            for done, task in enumerate(tasks):
-                tell("planning", done / len(tasks))
+            for index, task in enumerate(tasks):
+                tell("planning", index / len(tasks))
                 rows.append(_row(study, task))
     return Advice(
         agents=problem.agents,
@@ -400,12 +397,20 @@ def advise(
     )
 
 
+def _is_positive(value: float) -> bool:
+    return 0 < value < math.inf
+
+
+def _is_share(value: float) -> bool:
+    return 0 < value < 1
+
+
 def _promises(hide: object, epsilons: object) -> list[tuple[Kind, float]]:
     """What is hidden with which epsilon, row by row."""
-    asked = list(_KINDS) if hide is None else [hide] if isinstance(hide, str) else hide
-    names = entries("hide", asked, "trajectory, offset, everything or a list of them")
+    kinds = list(_KINDS) if hide is None else [hide] if isinstance(hide, str) else hide
+    names = entries("hide", kinds, "trajectory, offset, everything or a list of them")
     losses = [
-        real("epsilons", e, "positive numbers", lambda v: 0 < v < math.inf)
+        real("epsilons", e, "positive numbers", _is_positive)
         for e in entries("epsilons", epsilons, "a list of numbers")
     ]
     return [(kind_of(name), loss) for name in names for loss in losses]
@@ -445,17 +450,16 @@ class _Study:
 
 
 def _row(study: _Study, task: tuple[Kind, float]) -> AdviceRow:
-    row = _promise(study, task, study.rounds)
+    row = _promise(study, *task, study.rounds)
     if study.runs:
         row = _simulated(study, row)
         while study.rounds is None and not _settled(row, study.accuracy):
-            row = _simulated(study, _promise(study, task, 2 * row.rounds))
+            row = _simulated(study, _promise(study, *task, 2 * row.rounds))
     return row
 
 
-def _promise(study: _Study, task: tuple[Kind, float], rounds: int | None) -> AdviceRow:
+def _promise(study: _Study, kind: Kind, epsilon: float, rounds: int | None) -> AdviceRow:
     """One promise with what to expect of it, by default in as many rounds as suit it."""
-    kind, epsilon = task
     row = AdviceRow(
         hide=kind,
         radius=None if kind == Everything.kind else study.radius,
@@ -470,9 +474,9 @@ def _promise(study: _Study, task: tuple[Kind, float], rounds: int | None) -> Adv
         if rounds is None:
             # One number of rounds serves for all: only averaged noise counts, and how it scales.
             error = max(predicted.cost, predicted.x or 0.0)
-            suits = rounds_for(kind, predicted.worst[1], error, row.rounds, study.accuracy)
-            if suits != row.rounds:
-                row = replace(row, rounds=suits)
+            rounds = rounds_for(kind, predicted.worst[1], error, row.rounds, study.accuracy)
+            if rounds != row.rounds:
+                row = replace(row, rounds=rounds)
                 plan = study.plan(row)
                 predicted = predict(study.known, plan, plan.rounds, feasible=study.feasible)
     except PrivacyError as refusal:
@@ -490,22 +494,21 @@ def _promise(study: _Study, task: tuple[Kind, float], rounds: int | None) -> Adv
 def _with_margins(study: _Study, row: AdviceRow, predicted: Prediction) -> AdviceRow:
     """The promise with what its margins really cost, or why there is no room for them."""
     try:
-        kept = study.plan(row, feasible=study.feasible).feasible
+        margins = study.plan(row, feasible=study.feasible).feasible
     except PrivacyError as refusal:
-        lost = replace(predicted, feasibility_cost=math.inf)
-        return replace(row, predicted=lost, unkept=str(refusal))
-    if study.known is None or kept is None or kept.cost is None:
+        predicted = replace(predicted, feasibility_cost=math.inf)
+        return replace(row, predicted=predicted, unkept=str(refusal))
+    if study.known is None or margins is None or margins.cost is None:
         return row
-    share = kept.cost.more / study.known.size
-    return replace(
-        row, predicted=replace(predicted, feasibility_cost=share), fleet=study.fleet(share)
-    )
+    cost = margins.cost.more / study.known.size
+    predicted = replace(predicted, feasibility_cost=cost)
+    return replace(row, predicted=predicted, fleet=study.fleet(cost))
 
 
 def _simulated(study: _Study, row: AdviceRow) -> AdviceRow:
     """The promise with what simulated runs measured; without it where that would take too long."""
     problem, known, runs = study.problem, study.known, study.runs
-    if known is None or row.predicted is None or runs * row.rounds * problem.size > _WORK:
+    if known is None or row.predicted is None or runs * row.rounds * problem.size > _MOST_STEPS:
         return row
     bare = replace(study.plan(row), feasible=None)  # if nothing is done about violations
     result = simulate(
@@ -519,11 +522,11 @@ def _simulated(study: _Study, row: AdviceRow) -> AdviceRow:
 def _settled(row: AdviceRow, accuracy: float) -> bool:
     """Whether measured errors are near the predicted ones, or small, or more rounds no help."""
     predicted, measured = row.predicted, row.measured
-    if predicted is None or measured is None or predicted.useless or row.rounds > _LONGEST:
+    if predicted is None or measured is None or predicted.useless:
         return True
-    if row.hide == Trajectory.kind:
+    if row.hide == Trajectory.kind or row.rounds > _MOST_ROUNDS:
         return True
-    return bool(np.all(measured.noise <= np.maximum(_NEAR * predicted.noise, 0.5 * accuracy)))
+    return bool(np.all(measured.noise <= np.maximum(_TOLERANCE * predicted.noise, 0.5 * accuracy)))
 
 
 def _recommended(rows: Sequence[AdviceRow], accuracy: float) -> AdviceRow | None:
@@ -539,27 +542,11 @@ def _recommended(rows: Sequence[AdviceRow], accuracy: float) -> AdviceRow | None
     return min(worth, key=lambda row: (row.cost, row.worst_noise), default=None)
 
 
-def _delta(problem: Problem, value: float | None) -> float:
-    delta = _one(problem, "delta", value)
-    if delta is None:
-        return float(10.0 ** -math.ceil(math.log10(10 * problem.agents)))
-    return real("delta", delta, "in (0, 1)", lambda v: 0 < v < 1)
-
-
-def _radius(problem: Problem, value: float | None) -> float:
-    radius = _one(problem, "radius", value)
-    if radius is None:
-        width = problem.cloud.upper() - problem.cloud.lower()
-        typical = float(np.median(width[width > 0.0])) if np.any(width > 0.0) else 1.0
-        return float(f"{_RADIUS * typical:.2g}")
-    return real("radius", radius, "positive", lambda v: 0 < v < math.inf)
-
-
-def _one(problem: Problem, name: str, value: float | None) -> object:
-    """One number for all agents."""
+def _shared(problem: Problem, name: str, value: float | None, default: float) -> object:
+    """A number of the promise that holds for all agents."""
     stated = promised(problem, name, value)
     if not isinstance(stated, list):
-        return stated
+        return default if stated is None else stated
     if len(set(stated)) != 1:
         raise InputError(f"{name} must be one number for all agents, got {len(stated)} numbers")
     return stated[0]

@@ -12,8 +12,10 @@ noise itself is held against its statement too: residuals ``(released - F(x)) / 
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from concurrent.futures import Executor
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import NamedTuple, TypeAlias, final
 
 import numpy as np
@@ -25,8 +27,9 @@ from sottovoce.algorithm.dual_averaging import DualAveraging
 from sottovoce.arguments import instance, whole
 from sottovoce.errors import InputError
 from sottovoce.network.round_arithmetic import Blinding, deployed_sampler
+from sottovoce.privacy.adjacency import Kind
 from sottovoce.privacy.gaussian import Attacker, epsilon_of
-from sottovoce.privacy.noise_plan import Guarantee, NoisePlan
+from sottovoce.privacy.noise_plan import NoisePlan
 from sottovoce.privacy.sampler import Sampler
 from sottovoce.privacy.statement import down, up
 from sottovoce.privacy.trust import ViewName
@@ -34,7 +37,7 @@ from sottovoce.problem.agents import Array, read_only
 from sottovoce.problem.problem import Problem
 from sottovoce.progress import Progress, silent, watched
 from sottovoce.simulation.scatter import executor_of, parts, scatter
-from sottovoce.study.loopback import Loopback, Played, masks_reused, tells_more
+from sottovoce.study.loopback import Loopback, masks_reused, tells_more
 from sottovoce.study.noise import FALSE_ALARM, NoiseChecks, check_noise, verdict
 from sottovoce.study.stated import (
     ReleasedOutputs,
@@ -58,18 +61,14 @@ class Audit:
     """What an attacker achieved against one agent, and what was claimed.
 
     Attributes:
-        agent: the agent's place, from 0.
-        name: its label.
+        agent: the agent's index, from 0; ``name`` is its label.
         view: who attacked: "outside", or half of a split cloud with all other agents.
-        runs: games played in each world.
-        rounds: rounds of each game.
+        runs: games played in each world, of so many ``rounds``.
         claimed_mu: the Gaussian-DP parameter the plan claims for the rounds played differently.
-        delta: the plan's delta for this agent.
         played_mu: the shift the chosen behaviours cause, in units of the stated noise.
         measured_mu: lower bound on the Gaussian-DP parameter at ``CONFIDENCE``.
         clopper_pearson_epsilon: lower bound on epsilon from hits and false alarms alone.
-        false_alarms: rates of false alarms over the thresholds of the score.
-        misses: rates of misses at the same thresholds.
+        false_alarms: rates of false alarms over the thresholds of the score, ``misses`` likewise.
         noise: the noise of all games against its statement.
         leaks: what messages tell besides the releases; "" for nothing.
     """
@@ -177,38 +176,6 @@ class Audit:
         return self.table()._repr_html_() + self.noise.table()._repr_html_()
 
 
-@final
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class AuditTask:
-    """Who attacks whom, as ``audit`` is asked; a game is built from it, in any process."""
-
-    problem: Problem
-    plan: NoisePlan
-    agent: int | str | None = None
-    runs: int = 400
-    rounds: int = 30
-    algorithm: Algorithm | None = None
-    view: ViewName = "outside"
-
-    def __post_init__(self) -> None:
-        instance("problem", self.problem, Problem, "sv.Problem(...)")
-        instance("plan", self.plan, NoisePlan, "sv.plan(...)")
-        whole("runs", self.runs, least=100)
-        whole("rounds", self.rounds, least=2)
-        self.plan.require_problem(self.problem)
-        if self.rounds > self.plan.rounds:
-            raise InputError(
-                f"rounds must be at most {self.plan.rounds:,}, which the plan covers, got "
-                f"rounds={self.rounds}"
-            )
-        self.plan.mu_seen_by(self.view)
-
-    @property
-    def attacked(self) -> Guarantee:
-        """What the agent is promised."""
-        return self.plan.guarantee(self.agent)
-
-
 def audit(
     problem: Problem,
     plan: NoisePlan,
@@ -234,12 +201,11 @@ def audit(
     Args:
         problem: the whole problem.
         plan: its noise and its claim.
-        agent: whose behaviour is to be distinguished: a label, or a place counted from 0; the
-            worst-off by default.
+        agent: whose behaviour is to be distinguished: a label, or an index from 0; the worst-off
+            by default.
         runs: games per world.
         rounds: rounds per game.
-        algorithm: what agents and cloud run; by default ``DualAveraging()``, for the paper's
-            release its own.
+        algorithm: what agents and cloud run; by default that of the plan's release.
         view: who attacks. "outside" receives every release. Of a split cloud the "cloud" takes the
             masks off what agents sent it, and looks for a mask that was used twice; the "helper"
             receives every release too, and takes its own noise off.
@@ -250,32 +216,36 @@ def audit(
         executor: where to play, a ``concurrent.futures.Executor`` or a Dask client. Every process
             draws noise of its own from its operating system.
     """
-    task = AuditTask(
-        problem=problem, plan=plan, agent=agent, runs=runs, rounds=rounds, algorithm=algorithm,
-        view=view,
-    )  # fmt: skip
+    instance("problem", problem, Problem, "sv.Problem(...)")
+    instance("plan", plan, NoisePlan, "sv.plan(...)")
+    runs, rounds = whole("runs", runs, least=100), whole("rounds", rounds, least=2)
+    plan.require_problem(problem)
+    if rounds > plan.rounds:
+        raise InputError(
+            f"rounds must be at most {plan.rounds:,}, which the plan covers, got rounds={rounds}"
+        )
     if executor is not None and not (sampler is None and helper is None):
         raise InputError(
             "sampler must be left out with executor, got both: each process would draw its noise "
             "again"
         )
+    build = partial(Game, problem, plan, agent, rounds=rounds, algorithm=algorithm, view=view)
     with watched(progress) as tell:
         tell("preparing the game")
-        game = Game(task, sampler or deployed_sampler(plan), helper)
+        game = build(sampler=sampler, helper=helper)
         if executor is None:
-            games = [_played(game, task.runs, tell)]
+            games = [_played(game, runs, tell)]
         else:
-            games = _scattered(task, executor_of(executor), tell)
-    attacked = task.attacked
-    delta = attacked.asked[1]
+            games = _scattered(build, runs, executor_of(executor), tell)
+    delta = game.attacked.asked[1]
     a, b = np.concatenate([scores for scores, _ in games], axis=1)
     bound = _bounds(a, b, delta, game.claimed)
     return Audit(
-        agent=attacked.agent,
-        name=attacked.name,
-        view=task.view,
-        runs=task.runs,
-        rounds=task.rounds,
+        agent=game.attacked.agent,
+        name=game.attacked.name,
+        view=view,
+        runs=runs,
+        rounds=rounds,
         claimed_mu=game.claimed,
         delta=delta,
         played_mu=game.played_mu,
@@ -289,7 +259,7 @@ def audit(
 
 
 _Games: TypeAlias = tuple[Array, Array]
-"""Scores of as many games in either world, shape (2, runs), and the noise of all of them."""
+"""Scores of the games in either world, shape (2, runs), and the noise of all of them."""
 
 
 def _played(game: Game, runs: int, tell: Progress) -> _Games:
@@ -302,105 +272,115 @@ def _played(game: Game, runs: int, tell: Progress) -> _Games:
     return scores, np.concatenate(residuals)
 
 
-def _scattered(task: AuditTask, executor: Executor, tell: Progress) -> list[_Games]:
-    sizes = [len(part) for part in parts(task.runs, least=_LEAST_GAMES)]
-    words = f"{task.runs:,} games elsewhere"
-    games, interrupted = scatter(executor, _some, task, sizes, tell=tell, doing=words)
+def _scattered(
+    build: Callable[[], Game], runs: int, executor: Executor, tell: Progress
+) -> list[_Games]:
+    sizes = [len(block) for block in parts(runs, least=_LEAST_GAMES)]
+    words = f"{runs:,} games elsewhere"
+    games, interrupted = scatter(executor, _built_and_played, build, sizes, tell=tell, doing=words)
     if interrupted:
         raise KeyboardInterrupt  # the number of games was fixed beforehand, as the bounds need it
     return games
 
 
-def _some(task: AuditTask, runs: int) -> _Games:
-    """Some games, in whatever process, with noise of its own."""
-    return _played(Game(task, deployed_sampler(task.plan)), runs, silent)
+def _built_and_played(build: Callable[[], Game], runs: int) -> _Games:
+    """Games in any process, with noise of its own."""
+    return _played(build(), runs, silent)
 
 
 @final
 class Game:
     """One plan and agent, ready to be played many times."""
 
-    def __init__(self, task: AuditTask, sampler: Sampler, helper: Blinding | None = None) -> None:
-        problem, plan, rounds = task.problem, task.plan, task.rounds
-        place = task.attacked.agent
-        agent = place + 1  # the network counts from 1
+    def __init__(
+        self,
+        problem: Problem,
+        plan: NoisePlan,
+        agent: int | str | None = None,
+        *,
+        rounds: int = 30,
+        algorithm: Algorithm | None = None,
+        view: ViewName = "outside",
+        sampler: Sampler | None = None,
+        helper: Blinding | None = None,
+    ) -> None:
+        seen_mu = plan.mu_seen_by(view)
+        self.attacked = plan.guarantee(agent)
+        number = self.attacked.agent + 1  # the network counts from 1
         deployed = DualAveraging() if plan.release is None else plan.release.algorithm()
-        self.view = task.view
-        self.own = own_states(problem.cloud, agent)
+        self.view, self.columns = view, own_states(problem.cloud, number)
         self.stated = stated_outputs(plan)
         self.loop = Loopback(
             problem,
             plan,
-            algorithm=task.algorithm or deployed,
-            sampler=sampler,
+            algorithm=algorithm or deployed,
+            sampler=sampler or deployed_sampler(plan),
             rounds=rounds,
-            agent=agent,
+            agent=number,
             helper=helper,
         )
         # An outsider faces the noise of both halves: sqrt(2) sigma.
-        self.faced = float(np.sqrt(plan.trust.halves)) if task.view == "outside" else 1.0
-        open_rounds = [k for k in range(1, rounds + 1) if k % _CLOSED != 1]
-        moved, own = moved_by(plan, agent)
-        pair, self.acted = _behaviours(plan, place, moved, own, open_rounds)
+        self.faced = float(np.sqrt(plan.trust.halves)) if view == "outside" else 1.0
+        open_rounds = tuple(k for k in range(1, rounds + 1) if k % _CLOSED != 1)
+        moved, columns = moved_by(plan, number)
+        radius = plan.radius(self.attacked.agent)
+        pair, self.acted = _behaviours(plan.hide.kind, radius, moved, columns, open_rounds)
         means = moved(np.stack([pair.begin, pair.end]))
         self.shift = (means[1] - means[0]) / moved.sigma / self.faced
         self.played_mu = float(np.linalg.norm(self.shift) * np.sqrt(len(self.acted)))
-        self.worlds = tuple(self._company(side, own) for side in (pair.begin, pair.end))
+        self.worlds = tuple(self._all_states(side, columns) for side in (pair.begin, pair.end))
         share = 1.0 if plan.hide.kind == "trajectory" else len(self.acted) / plan.rounds
-        self.claimed = float(plan.mu_seen_by(task.view)[place]) * float(np.sqrt(share))
+        self.claimed = float(seen_mu[self.attacked.agent]) * float(np.sqrt(share))
 
     def play(self, world: int) -> tuple[float, Array]:
         """Play a game in world 0 (A) or 1 (B): the score, high for B, and the noise."""
         played = self.loop.play(lambda k: self.worlds[world] if k in self.acted else None)
-        values = self._noisy_outputs(played)
+        # The noisy outputs that the attacker computes from what it has.
+        outside = self.view == "outside"
+        values = played.values if outside else played.noisy_sums(self.view) * self.stated.grid
         rounds = [k - 1 for k in self.acted]
         in_a = played.states[rounds]  # the attacker knows all others, and both behaviours
-        in_a[:, self.own] = self.worlds[0][self.own]
+        in_a[:, self.columns] = self.worlds[0][self.columns]
         residuals = self.stated.standardised(in_a, values[rounds]) / self.faced
         score = float((residuals @ self.shift - self.shift @ self.shift / 2.0).sum())
         return score, self.stated.standardised(played.states, values) / self.faced
 
-    def _noisy_outputs(self, played: Played) -> Array:
-        """The noisy outputs that the attacker computes from what it has."""
-        if self.view == "outside":
-            return played.values
-        released = np.array([r.multiples for r in played.releases])
-        return np.asarray(played.held.noisy_sums(self.view, released) * self.stated.grid)
-
     def leaks(self) -> str:
-        """What the messages of a game tell besides its releases."""
+        """Return what the messages of a game reveal besides its releases, "" for nothing."""
         if self.view == "cloud":
-            # Agents that crash and come back with an old state must not say two things either.
-            parties = tuple(self.loop.setup.party(h.agents) for h in self.loop.groups)
-            one, other = self.worlds
+            # Agents that crash and come back with an old state must not reuse a mask either.
+            parties = tuple(self.loop.setup.party(group.agents) for group in self.loop.groups)
+            first, second = self.worlds
             middle = self.loop.setup.rounds // 2 + 1
-            crash = self.loop.play(lambda k: one, crash=middle, then=lambda k: other)
-            if any(masks_reused(game.held, parties) for game in (self.loop.play(), crash)):
+            crash = self.loop.play(lambda k: first, crash=middle, then=lambda k: second)
+            if any(masks_reused(run.masked, parties) for run in (self.loop.play(), crash)):
                 return "contributions, two of them behind one mask"
         return tells_more(self.loop, self.loop.play(), self.stated.lower, self.stated.upper)
 
-    def _company(self, states: Array, own: slice) -> Array:
+    def _all_states(self, states: Array, columns: slice) -> Array:
         """All states of a round that is played; NaN for agents that keep their own iterates."""
         if states.size == self.stated.lower.size:
             return states
-        company = np.full(self.stated.lower.size, np.nan)
-        company[self.own] = states[own]
-        return company
+        everyone = np.full(self.stated.lower.size, np.nan)
+        everyone[self.columns] = states[columns]
+        return everyone
 
 
 def _behaviours(
-    plan: NoisePlan, agent: int, moved: ReleasedOutputs, own: slice, rounds: list[int]
+    hide: Kind,
+    radius: float | None,
+    moved: ReleasedOutputs,
+    columns: slice,
+    rounds: tuple[int, ...],
 ) -> tuple[WorstPair, tuple[int, ...]]:
     """Return the pair to play and the rounds in which it is played."""
-    radius = plan.radius(agent)
-    if plan.hide.kind != "trajectory" or radius is None:
-        return worst_pair(moved, own, np.inf if radius is None else radius), tuple(rounds)
-    middle = rounds[len(rounds) // 2]
-    at_once = worst_pair(moved, own, radius)
-    shared = worst_pair(moved, own, radius / float(np.sqrt(len(rounds))))
+    if hide != "trajectory" or radius is None:
+        return worst_pair(moved, columns, np.inf if radius is None else radius), rounds
+    at_once = worst_pair(moved, columns, radius)
+    shared = worst_pair(moved, columns, radius / float(np.sqrt(len(rounds))))
     if at_once.shift >= shared.shift * np.sqrt(len(rounds)):
-        return at_once, (middle,)
-    return shared, tuple(rounds)
+        return at_once, (rounds[len(rounds) // 2],)
+    return shared, rounds
 
 
 class _Bound(NamedTuple):

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from itertools import groupby
-from typing import TYPE_CHECKING, Any, final
+from typing import TYPE_CHECKING, Any, NamedTuple, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,11 +38,11 @@ if TYPE_CHECKING:
 PUBLISHED, PAPER, JOINT = "published", "paper's method, certified", "joint"
 ROUNDS = (500, 2_000, 10_000)
 
-# The grid of a curve: its first number of rounds, its points, and the ratio within which a point
-# beside one that was asked for is left out.
-_FIRST, _POINTS, _BESIDE = 25, 9, 1.3
+# The grid of a curve: its first number of rounds, its points, and the least ratio of a point to a
+# number of rounds that is run anyway.
+_FIRST, _POINTS, _LEAST_RATIO = 25, 9, 1.3
 
-# Okabe and Ito's colours, which everybody can tell apart; plans may coincide, so widths differ.
+# Okabe and Ito's colours for colour-blind readers; plans may coincide, so widths differ.
 _LOOKS = {PUBLISHED: ("#E69F00", 4.5), PAPER: ("#8A2A00", 1.5), JOINT: ("#0072B2", 1.9)}
 _STYLES = ("-", "--", "-.")
 
@@ -54,12 +54,12 @@ class CompareRow:
 
     Attributes:
         failed: how many of the runs ended in numbers that are not finite, and count nowhere else.
-        x: error of the answer's x, flat components apart; NaN if all runs failed.
+        x: error of the answer's x without flat components; NaN if all runs failed.
         price: error of the answer's prices, of the multipliers for the paper's algorithm.
         flat_x: error of the answer's x in the flat components alone.
-        last_x: error of the last iterate's x, flat components apart; ``last_price`` of its prices.
-        limit_x: what T releases with this noise allow in x at best, flat components apart;
-            ``limit_price`` in prices.
+        last_x: error of the last iterate's x, as ``x``; ``last_price`` of its prices.
+        limit_x: the least error of x that T releases with this noise allow; ``limit_price`` of
+            prices.
     """
 
     plan: str
@@ -86,9 +86,7 @@ class CompareRow:
         return self.price / self.limit_price if self.limit_price > 0 else math.nan
 
 
-@final
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RefusedMethod:
+class RefusedMethod(NamedTuple):
     """A plan that does not exist for this problem, or an algorithm that cannot run it, and why."""
 
     plan: str
@@ -101,11 +99,9 @@ class MethodComparison:
     """Errors of algorithms with noise plans; ``print`` shows them as a table.
 
     Attributes:
-        runs: how many runs each row has.
-        seed: the seed of all rows.
-        flat: components of x, from 0, that the errors leave out because no curvature holds them.
-        rows: by plan, then T, then algorithm.
-        refusals: plans that were not made, algorithms that cannot run.
+        flat: components of x, from 0, that the errors leave out: no curvature determines them.
+        rows: of so many ``runs`` each, by plan, then T, then algorithm.
+        refusals: plans that do not exist, algorithms that cannot run.
         interrupted: whether it was stopped before the last row.
     """
 
@@ -141,8 +137,7 @@ class MethodComparison:
     def data(self, rounds: Collection[int]) -> dict[str, object]:
         """Return everything as plain values for JSON; components count from 1, NaN becomes None.
 
-        Args:
-            rounds: the numbers of rounds that were asked for; others are in ``grid``.
+        Rows with other numbers of rounds than these are in ``grid``.
         """
         return {
             "runs": self.runs,
@@ -151,7 +146,7 @@ class MethodComparison:
             "interrupted": self.interrupted,
             "rows": [_plain(row) for row in self.rows if row.rounds in rounds],
             "grid": [_plain(row) for row in self.rows if row.rounds not in rounds],
-            "refusals": [asdict(refusal) for refusal in self.refusals],
+            "refusals": [refusal._asdict() for refusal in self.refusals],
         }
 
     def plot(self, path: str | os.PathLike[str]) -> None:
@@ -166,8 +161,8 @@ class MethodComparison:
 
         figure = Figure(figsize=(10.5, 5.4), layout="constrained")
         left, right = figure.subplots(1, 2, sharey=True)
-        apart = f" without flat component {self._flat}" if self.flat else ""
-        self._curves(left, "x", rf"$\|x - \hat{{x}}\|${apart}")
+        without = f" without flat component {self._flat}" if self.flat else ""
+        self._curves(left, "x", rf"$\|x - \hat{{x}}\|${without}")
         self._curves(right, "price", r"$\|\lambda - \hat{\lambda}\|$")
         left.set_ylabel("root-mean-square error")
         handles, labels = left.get_legend_handles_labels()
@@ -210,9 +205,9 @@ class MethodComparison:
                 axes.plot(list(limits), list(limits.values()), color=colour, linestyle=":",
                           linewidth=1.3, label=f"{plan}: asymptotic limit")  # fmt: skip
             for algorithm, style in zip(algorithms, _STYLES, strict=False):
-                drawn = [row for row in of_plan if row.algorithm == algorithm]
-                if drawn:
-                    axes.plot([row.rounds for row in drawn], [getattr(row, name) for row in drawn],
+                curve = [row for row in of_plan if row.algorithm == algorithm]
+                if curve:
+                    axes.plot([row.rounds for row in curve], [getattr(row, name) for row in curve],
                               color=colour, linestyle=style, linewidth=width, marker="o",
                               markersize=2.5 + width, label=f"{plan}: {algorithm}")  # fmt: skip
         axes.set(xscale="log", yscale="log", xlabel="rounds $T$")
@@ -256,7 +251,7 @@ def compare(
         rounds: the numbers of rounds T.
         runs: independent runs per row.
         seed: any integer that is not negative.
-        algorithms: what to compare, by name; ``DualAveraging()`` and the paper's by default.
+        algorithms: those to compare, by name; ``DualAveraging()`` and the paper's by default.
         progress: whether to show progress once it has taken two seconds, by default on a terminal;
             or a callback.
         executor: where to run, a ``concurrent.futures.Executor`` or a Dask client; results do not
@@ -271,16 +266,16 @@ def compare(
         saddle = reference_optimum(problem)
         tasks = _tasks(plans, able, free=problem.cloud.sums.free)
         rows: list[CompareRow] = []
-        done, total = 0, sum(task.rounds for task in tasks)
+        completed, total = 0, sum(task.rounds for task in tasks)
         for task in tasks:
-            heard = task.within(tell, done / total, task.rounds / total)
             row = _row(
-                problem, saddle, task, runs=runs, seed=seed, progress=heard, executor=executor
-            )
+                problem, saddle, task, runs=runs, seed=seed, executor=executor,
+                progress=task.within(tell, completed / total, task.rounds / total),
+            )  # fmt: skip
             if row is None:
                 break
             rows.append(row)
-            done += task.rounds
+            completed += task.rounds
     longest = counts[-1]
     return MethodComparison(
         runs=runs,
@@ -292,27 +287,26 @@ def compare(
     )
 
 
-def curve_rounds(asked: Sequence[int]) -> list[int]:
-    """Return the numbers of rounds asked for and some between, evenly spaced in ``log T``.
+def curve_rounds(rounds: Sequence[int]) -> list[int]:
+    """Return these numbers of rounds and some between, evenly spaced in ``log T``.
 
-    ``25 (T/25)^(i/8)`` for i = 0..8 up to the largest T, without those that fall beside one that
-    was asked for.
+    ``25 (T/25)^(i/8)`` for i = 0..8 up to the largest T, without those close to one of ``rounds``.
     """
-    longest = max(asked)
+    longest = max(rounds)
     grid = np.geomspace(min(_FIRST, longest), longest, _POINTS)
-    apart = [
+    between = [
         round(float(point))
         for point in grid
-        if all(max(point / count, count / point) > _BESIDE for count in asked)
+        if all(max(point / count, count / point) > _LEAST_RATIO for count in rounds)
     ]
-    return sorted({*asked, *apart})
+    return sorted({*rounds, *between})
 
 
 def _counts(rounds: Sequence[int]) -> list[int]:
-    wanted = "integers of at least 1"
-    counts = {whole("rounds", count, least=1) for count in entries("rounds", rounds, wanted)}
+    kind = "integers of at least 1"
+    counts = {whole("rounds", count, least=1) for count in entries("rounds", rounds, kind)}
     if not counts:
-        raise InputError(f"rounds must be {wanted}, got none")
+        raise InputError(f"rounds must be {kind}, got none")
     return sorted(counts)
 
 
@@ -328,16 +322,13 @@ def _able(
             "algorithms must be algorithms by name, such as {'default': sv.DualAveraging()}, got "
             f"algorithms={algorithms!r:.60}"
         )
-    able: dict[str, Algorithm] = {}
-    refusals: list[RefusedMethod] = []
-    for name, algorithm in algorithms.items():
-        try:
-            if isinstance(algorithm, GradientSteps):
-                require_steppable(problem)
-            able[name] = algorithm
-        except InputError as error:
-            refusals.append(RefusedMethod(plan=name, why=str(error)))
-    return able, refusals
+    try:
+        require_steppable(problem)
+    except InputError as error:
+        unable = [name for name, a in algorithms.items() if isinstance(a, GradientSteps)]
+        able = {name: a for name, a in algorithms.items() if name not in unable}
+        return able, [RefusedMethod(name, str(error)) for name in unable]
+    return dict(algorithms), []
 
 
 _Plans = dict[str, dict[int, NoisePlan]]
@@ -349,15 +340,15 @@ def _plans(
 ) -> tuple[_Plans, list[RefusedMethod]]:
     """Every plan that exists, and why the others do not."""
     certificate, longest = certify(problem, progress=tell), counts[-1]
-    aimed = certificate.for_study()
+    plan = partial(promised_plan, problem, certificate.for_study(), **promise, progress=tell)
 
     def planned(method: str) -> dict[int, NoisePlan]:
         """One plan for all T, unless every round costs noise of its own."""
-        plan = partial(promised_plan, problem, aimed, **promise, method=method, progress=tell)
-        last = plan(rounds=longest)
+        last = plan(rounds=longest, method=method)
         if isinstance(last.hide, Trajectory):
             return dict.fromkeys(counts, last)
-        return {count: last if count == longest else plan(rounds=count) for count in counts}
+        plans = {count: plan(rounds=count, method=method) for count in counts[:-1]}
+        return plans | {longest: last}
 
     joint = planned("joint")  # if this fails, input is wrong
     plans: _Plans = {}
@@ -368,11 +359,11 @@ def _plans(
             plans[PUBLISHED] = dict.fromkeys(counts, published)
         else:
             why = f"covers {published.rounds:,} rounds, not {longest:,}"
-            refusals.append(RefusedMethod(plan=PUBLISHED, why=why))
+            refusals.append(RefusedMethod(PUBLISHED, why))
     try:
         plans[PAPER] = planned("paper")
     except SottovoceError as error:
-        refusals.append(RefusedMethod(plan=PAPER, why=str(error)))
+        refusals.append(RefusedMethod(PAPER, str(error)))
     plans[JOINT] = joint
     return plans, refusals
 
@@ -387,10 +378,10 @@ class _CompareTask:
     algorithm: Algorithm
     rounds: int
 
-    def within(self, tell: Progress, done: float, part: float) -> Progress:
-        """Return a callback for this row, a part of all rounds after those that are done."""
+    def within(self, tell: Progress, begin: float, size: float) -> Progress:
+        """Return a callback for this row, which is a share of ``size`` of all rounds."""
         words = f"{self.name}, {self.label}, {self.rounds:,} rounds"
-        return lambda _, share=None: tell(words, done + part * (share or 0.0))
+        return lambda _, share=None: tell(words, begin + size * (share or 0.0))
 
 
 def _tasks(plans: _Plans, algorithms: Mapping[str, Algorithm], *, free: bool) -> list[_CompareTask]:
@@ -407,15 +398,22 @@ def _tasks(plans: _Plans, algorithms: Mapping[str, Algorithm], *, free: bool) ->
 
 
 def _row(
-    problem: Problem, saddle: ReferenceOptimum, task: _CompareTask, **how: Any
+    problem: Problem,
+    saddle: ReferenceOptimum,
+    task: _CompareTask,
+    *,
+    runs: int,
+    seed: int,
+    progress: Progress,
+    executor: object,
 ) -> CompareRow | None:
     """Simulate; None if that was interrupted."""
     steps = isinstance(task.algorithm, GradientSteps)
     hat = saddle.mu if steps else saddle_prices(problem, saddle)
     try:
         result = simulate(
-            problem, task.plan, rounds=task.rounds, algorithm=task.algorithm,
-            saddle=(saddle.x, hat), record=[task.rounds], **how,
+            problem, task.plan, rounds=task.rounds, runs=runs, seed=seed, algorithm=task.algorithm,
+            saddle=(saddle.x, hat), record=[task.rounds], progress=progress, executor=executor,
         )  # fmt: skip
     except KeyboardInterrupt:
         return None

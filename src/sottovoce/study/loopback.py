@@ -92,63 +92,63 @@ class Keys:
     """Keys of the helper and of every connection, as an authority would have certified them."""
 
     def __init__(self, parties: tuple[tuple[int, ...], ...]) -> None:
-        own, signing = X25519PrivateKey.generate(), new_key()
+        key, signing = X25519PrivateKey.generate(), new_key()
         agents = [X25519PrivateKey.generate() for _ in parties]
-        listed = [
-            Identity(mask=public_key(key), agents=tuple(range(i, i + 1) for i in party))
-            for key, party in zip(agents, parties, strict=True)
+        identities = [
+            Identity(mask=public_key(agent), agents=tuple(range(i, i + 1) for i in party))
+            for agent, party in zip(agents, parties, strict=True)
         ]
-        self.helper = HelperKeys(own, signing, lambda: listed)
-        self._agents, self._helper, self._parties = agents, public_key(own), parties
+        self.helper = HelperKeys(key, signing, lambda: identities)
+        self._agents, self._helper, self._parties = agents, public_key(key), parties
         # Signatures are random: repeated in another run, they must be the same bytes.
         self.sign = cache(self.helper.sign)
 
     def masker(self, peer: int) -> Masker:
-        """What the agents of a connection mask with after they have started."""
-        mine = public_key(self._agents[peer])
-        secret = Secret(self._agents[peer], agent=mine, helper=self._helper)
-        return Masker(secret, mine, self._parties[peer])
+        """Return what the agents of a connection mask with after they have started."""
+        public = public_key(self._agents[peer])
+        secret = Secret(self._agents[peer], agent=public, helper=self._helper)
+        return Masker(secret, public, self._parties[peer])
 
 
+@final
 @dataclass(slots=True, kw_only=True, eq=False)
-class Held:
-    """What a split cloud's halves hold after a run."""
-
-    # Every masked contribution as the cloud has seen it, by connection, in order.
-    masked: list[tuple[int, bytes]] = field(default_factory=list)
-    # Per round, what is left when the cloud has taken the masks off, in grid steps.
-    sums: list[Integers] = field(default_factory=list)
-    # Per round, the noise that the helper has drawn: its answer without the masks.
-    noise: list[Integers] = field(default_factory=list)
-
-    def noisy_sums(self, view: ViewName, released: Integers) -> Integers:
-        """Return the noisy sums that a party faces, one row per round, in grid steps."""
-        if view == "cloud":
-            return np.array(self.sums)
-        return released + np.array(self.noise) if view == "helper" else released
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Played:
-    """One run: the agents' states, and what each party received."""
+    """One run: what agents contributed from, and what each party received.
 
-    states: Array  # x(k) that agents contributed from, one row per round
-    releases: tuple[Released, ...]
-    frames: tuple[tuple[int, bytes], ...]  # that the cloud sent, with the connection of each
-    held: Held  # by the halves of a split cloud besides; nothing of a trusted one
+    Attributes:
+        states: x(k) that agents contributed from, one row per round.
+        releases: what was released, round by round.
+        frames: what the cloud sent, with the connection of each.
+        masked: every masked contribution as a split cloud has seen it, by connection, in order.
+        sums: per round, what is left when the split cloud has taken the masks off, in grid steps.
+        noise: per round, the noise that the helper has drawn: its answer without the masks.
+    """
+
+    states: Array
+    releases: list[Released] = field(default_factory=list)
+    frames: list[tuple[int, bytes]] = field(default_factory=list)
+    masked: list[tuple[int, bytes]] = field(default_factory=list)
+    sums: list[Integers] = field(default_factory=list)
+    noise: list[Integers] = field(default_factory=list)
 
     @property
     def values(self) -> Array:
         """The released outputs, one row per round."""
         return np.array([released.values for released in self.releases])
 
+    def noisy_sums(self, half: ViewName) -> Integers:
+        """Return the noisy sums that half of a split cloud faces, by round, in grid steps."""
+        if half == "cloud":
+            return np.array(self.sums)
+        return np.array([r.multiples for r in self.releases]) + np.array(self.noise)
+
 
 @final
 class Loopback:
     """Runs of one plan, one after the other, with one sampler.
 
-    The agent, from 1, has a connection of its own; ``helper`` adds the helper's noise, of a split
-    cloud.
+    The agent, from 1, has a connection of its own; ``helper`` adds the noise of a split cloud's
+    other half.
     """
 
     def __init__(
@@ -165,12 +165,12 @@ class Loopback:
         config = make_config(plan, algorithm, rounds=rounds, noise="secure", run_id="audit")
         self.setup = setup_of(plan, config)
         self.sampler, self.rounds = sampler, Rounds(plan, algorithm, sampler, rounds)
-        others = [place for place in range(problem.agents) if place != agent - 1]
+        others = [index for index in range(problem.agents) if index != agent - 1]
         parties = [[agent - 1], others] if others else [[agent - 1]]
         self.groups = tuple(AgentGroup.of_problem(problem, party) for party in parties)
-        own = own_states(problem.cloud, agent)
-        every = np.arange(problem.cloud.lower().size)
-        self.columns = (every[own], np.delete(every, own))
+        columns = np.arange(problem.cloud.lower().size)
+        attacked = own_states(problem.cloud, agent)
+        self.columns = (columns[attacked], np.delete(columns, attacked))
         self.steps: dict[int, LocalRound] = {}
         self.keys = Keys(tuple(group.agents for group in self.groups))
         self.masks: Integers
@@ -190,10 +190,10 @@ class Loopback:
 
     def play(
         self,
-        acts: Acts | None = None,
+        acts: Acts = lambda k: None,
         *,
         crash: int = 0,
-        then: Acts | None = None,
+        then: Acts = lambda k: None,
         sampler: Sampler | None = None,
     ) -> Played:
         """Play a run from the agents' starts to its end.
@@ -206,7 +206,7 @@ class Loopback:
             sampler: adds the noise of this run.
         """
         self.rounds.restart(sampler or self.sampler)
-        return _Run(self, acts or _nothing, crash, then or _nothing).play()
+        return _Run(self, acts, crash, then).play()
 
 
 @final
@@ -217,8 +217,9 @@ class _Run:
         self.loop, self.acts, self.then = loopback, acts, then
         self.crash, self.crashed = crash, False
         self.queue: deque[Callable[[], object]] = deque()
-        self.outcome, self.held = Outcome(), Held()
         setup, self.digests = loopback.setup, dict[int, bytes]()
+        states = sum(columns.size for columns in loopback.columns)
+        self.outcome, self.played = Outcome(), Played(states=np.empty((setup.rounds, states)))
         self.cloud = CloudMachine(setup, Notary(_KEY, setup.config_hash), self.digests.get)
         self.runner = CloudRunner(self.cloud, loopback.rounds, self, self.outcome)
         self.runner.server, self.runner.later = self, self._later
@@ -230,10 +231,6 @@ class _Run:
         self.agents = [self._machine(peer, start) for peer, start in enumerate(starts)]
         self.runners = [self._agent_runner(peer) for peer in range(len(starts))]
         self.saved = [starts[0]]
-        states = sum(columns.size for columns in loopback.columns)
-        self.states = np.empty((setup.rounds, states))
-        self.releases: list[Released] = []
-        self.frames: list[tuple[int, bytes]] = []
 
     def play(self) -> Played:
         for peer in range(len(self.agents)):
@@ -241,32 +238,27 @@ class _Run:
         self._drain()
         if self.outcome.failure is not None:
             raise self.outcome.failure
-        return Played(
-            states=self.states,
-            releases=tuple(self.releases),
-            frames=tuple(self.frames),
-            held=self.held,
-        )
+        return self.played
 
     def commit(self, record: Record, released: Released) -> None:
         """Keep a round."""
-        self.releases.append(released)
+        self.played.releases.append(released)
         self.digests[record.k] = record.digest
 
     def end(self, status: str, reason: str = "") -> None:
         """The run is over."""
 
     def incident(self, code: Code, agents: tuple[int, ...], k: int) -> None:
-        """Nobody is refused, unless the run failed or a state that was lost is sent anew."""
+        """Refuse no message, unless the run failed or a lost state is sent anew."""
         if code is not Code.FAILED and not (self.crashed and code is Code.CONFLICT):
             raise AssertionError(f"an honest message was refused: {code}")
 
     def post(self, action: Send) -> None:
         """Send a message of the cloud's."""
-        sent = encode(action.message)
-        for to in action.peers:
-            self.frames.append((to, sent))
-            self._later(self._agent_hears, to, sent)
+        frame = encode(action.message)
+        for peer in action.peers:
+            self.played.frames.append((peer, frame))
+            self._later(self._agent_receives, peer, frame)
 
     def disconnect(self, peer: int) -> None:
         """A connection ends with the run."""
@@ -290,21 +282,20 @@ class _Run:
         def answer(action: AnswerRound) -> list[Action]:
             row = answers.answer(action)
             digests[row.k] = row.digest
-            self.held.noise.append(unpack_whole(row.release) - self.loop.masks)
+            self.played.noise.append(unpack_whole(row.release) - self.loop.masks)
             return helper.committed(row)
 
         def to_cloud(action: Send) -> None:
             self._later(lambda frame: link.hear(decode_from_helper(frame)), encode(action.message))
 
-        handlers: Handlers = {AnswerRound: answer, Send: to_cloud}
-        runner = Runner("helper", handlers, self.outcome, journal=self)
-
-        def hear(frame: bytes) -> None:
+        def receive(frame: bytes) -> None:
             runner.on(helper.receive, 1, decode_to_helper(frame))
 
+        handlers: Handlers = {AnswerRound: answer, Send: to_cloud}
+        runner = Runner("helper", handlers, self.outcome, journal=self)
         link = HelperLink(
             self.loop.setup.config,
-            lambda message: self._later(hear, encode(message)),
+            lambda message: self._later(receive, encode(message)),
             lambda full, receipt: None,
             self._later,
         )
@@ -316,7 +307,7 @@ class _Run:
     def _answered(self, full: Commit, answer: bytes) -> None:
         """The cloud takes the masks off."""
         total = self.loop.masked_totals(full.parts)[self.loop.noisy]
-        self.held.sums.append(total - unpack_whole(answer))
+        self.played.sums.append(total - unpack_whole(answer))
         self.runner.answered(full, answer)
 
     def _machine(self, peer: int, memory: Memory) -> AgentMachine:
@@ -335,13 +326,13 @@ class _Run:
         }
         return Runner("agent", handlers, self.outcome)
 
-    def _agent_hears(self, peer: int, frame: bytes) -> None:
+    def _agent_receives(self, peer: int, frame: bytes) -> None:
         self.runners[peer].on(self.agents[peer].hear, decode_from_cloud(frame))
 
-    def _cloud_hears(self, peer: int, frame: bytes) -> None:
+    def _cloud_receives(self, peer: int, frame: bytes) -> None:
         message = decode_from_agent(frame)
         if isinstance(message, Masked):
-            self.held.masked.append((peer, message.values))
+            self.played.masked.append((peer, message.values))
         self.runner.on(self.cloud.receive, peer, message)
 
     def _save(self, peer: int, action: Save) -> None:
@@ -353,10 +344,10 @@ class _Run:
         if isinstance(message, State):  # of a release of states
             x = self.state(peer, message.round, unpack(self.agents[peer].memory.x))
             message = State(round=message.round, x=pack(x))
-        self._later(self._cloud_hears, peer, encode(message))
+        self._later(self._cloud_receives, peer, encode(message))
         crashes = isinstance(message, Masked) and peer == 0 and message.round == self.crash
         if crashes and not self.crashed:
-            # The first connection's agents end once they have spoken.
+            # The first connection's agents end once they have contributed.
             self.crashed, self.acts = True, self.then
             self._later(self._reconnect)
 
@@ -374,7 +365,7 @@ class _Run:
         columns, acted = self.loop.columns[peer], self.acts(k)
         if acted is not None and not np.isnan(acted[columns]).all():
             x = np.where(np.isnan(acted[columns]), x, acted[columns])
-        self.states[k - 1, columns] = x
+        self.played.states[k - 1, columns] = x
         return x
 
 
@@ -394,9 +385,9 @@ class _Acting:
         k = self._run.agents[self._peer].memory.round + 1
         return self._acted(k, x, self._local.contributions(x))
 
-    def __call__(self, k: int, *heard: Array, proximal: Array, since: int) -> LocalStep:
+    def __call__(self, k: int, *prices: Array, proximal: Array, since: int) -> LocalStep:
         """Take the step of round k."""
-        step = self._local(k, *heard, proximal=proximal, since=since)
+        step = self._local(k, *prices, proximal=proximal, since=since)
         return replace(step, values=self._acted(k + 1, step.x, step.values))
 
     def _acted(self, k: int, x: Array, values: Integers | None) -> Integers | None:
@@ -405,10 +396,6 @@ class _Acting:
             return values
         state = self._run.state(self._peer, k, x)
         return values if state is x else self._local.contributions(state)
-
-
-def _nothing(k: int) -> None:
-    """All agents keep their own iterates."""
 
 
 @final
@@ -430,15 +417,15 @@ class Replayed(Sampler):
 
 
 def tells_more(loop: Loopback, played: Played, lower: Array, upper: Array) -> str:
-    """Return what the messages of a run tell besides its releases, "" for nothing."""
+    """Return what the messages of a run reveal besides its releases, "" for nothing."""
     generator = np.random.default_rng(len(played.states))
-    elsewhere = generator.uniform(lower, upper, (len(played.states) + 1, lower.size))
-    other = loop.play(lambda k: elsewhere[k - 1], sampler=Replayed(played.releases))
+    states = generator.uniform(lower, upper, (len(played.states) + 1, lower.size))
+    other = loop.play(lambda k: states[k - 1], sampler=Replayed(played.releases))
     if len(other.frames) != len(played.frames):
         return "how many messages there are"
-    for (to, frame), (too, second) in zip(played.frames, other.frames, strict=True):
-        if (to, frame) != (too, second):
-            return _difference(decode_from_cloud(frame), decode_from_cloud(second))
+    for (peer, frame), (other_peer, other_frame) in zip(played.frames, other.frames, strict=True):
+        if (peer, frame) != (other_peer, other_frame):
+            return _difference(decode_from_cloud(frame), decode_from_cloud(other_frame))
     return ""
 
 
@@ -449,21 +436,21 @@ def _difference(first: Any, second: Any) -> str:
     return f"{', '.join(fields)} of a {type(first).__name__.lower()} message"
 
 
-def masks_reused(held: Held, parties: tuple[Party, ...]) -> bool:
+def masks_reused(masked: Iterable[tuple[int, bytes]], parties: tuple[Party, ...]) -> bool:
     """Whether two different contributions of a connection are behind one mask.
 
     Their difference is then one of contributions, which lies in a known range; that of two
     contributions behind different masks is any number of 64 bits.
     """
     for peer, party in enumerate(parties):
-        sent = list(dict.fromkeys(data for to, data in held.masked if to == peer))
+        sent = list(dict.fromkeys(data for sender, data in masked if sender == peer))
         width = (party.most - party.least).astype(np.float64)
         chance = float(np.prod(np.minimum(1.0, (2 * width + 1) / 2.0**64)))
         if chance * len(sent) ** 2 > FALSE_ALARM / 100:
             continue  # ranges so wide that even new masks would look like old ones
         rows = np.array([unpack_whole(data) for data in sent]).reshape(-1, width.size)
         for i in range(len(rows) - 1):
-            apart = np.abs((rows[i + 1 :] - rows[i]).astype(np.float64))
-            if np.any(np.all(apart <= width, axis=1)):
+            distance = np.abs((rows[i + 1 :] - rows[i]).astype(np.float64))
+            if np.any(np.all(distance <= width, axis=1)):
                 return True
     return False

@@ -19,7 +19,7 @@ from scipy.special import chdtr, chdtrc, ndtr, ndtri, pdtrc
 from scipy.stats import binom, kstest
 
 from sottovoce.errors import InputError
-from sottovoce.network.config import RunConfig, algorithm_of
+from sottovoce.network.config import algorithm_of
 from sottovoce.network.observe.run_summary import transcript
 from sottovoce.network.protocol.codec import unpack, unpack_whole
 from sottovoce.network.setup import make_config, parties_of
@@ -35,22 +35,20 @@ from sottovoce.tables import PlainTable
 FALSE_ALARM = 5e-5
 """How often noise as stated fails the tests, at most."""
 
-LEAST = 100
-"""Rounds below which the tests say nothing."""
-
+_LEAST_ROUNDS = 100  # below, the tests have no power
 _TAILS = (3.0, 5.0)
-_LAGS = 0.9  # of the rounds; beyond, hardly a product is left to add up
+_LAG_SHARE = 0.9  # of the rounds; beyond, hardly a product is left to add up
 _PAIRWISE = 5e7  # outputs^2 rounds up to which every pair of outputs is compared at every lag
-_NEAR = 64  # lags at which pairs of more outputs than that are compared
+_PAIR_LAGS = 64  # at which pairs of more outputs than that are compared
 _EQUAL = 1.0 / (np.sqrt(np.pi) * STEPS)  # chance that two draws are equal in absolute value
 
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Check:
-    """One property of the noise: what was looked at, and the oddest figure, in words.
+    """One property of the noise, its most extreme figure in words, and its p-value.
 
-    ``chance`` is how probable something as odd is for noise as stated, all tests considered.
+    ``chance`` is the probability of a figure as extreme for noise as stated, all tests considered.
     """
 
     name: str
@@ -59,18 +57,16 @@ class Check:
 
     @property
     def passed(self) -> bool:
-        """Whether noise as stated may well look so."""
+        """Whether noise as stated may well show this figure."""
         return self.chance > FALSE_ALARM
 
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NoiseChecks:
-    """What residuals say about the noise.
+    """The tests of residuals of so many ``outputs`` in so many ``rounds``.
 
-    Attributes:
-        outputs: how many numbers a round releases.
-        depth: the tail, in sigmas, that was seen: a clamp nearer than this is detected.
+    A clamp nearer than ``depth``, in sigmas, is detected.
     """
 
     outputs: int
@@ -89,7 +85,7 @@ class NoiseChecks:
         return self.outputs * self.rounds
 
     def table(self, title: str = "The noise that was released") -> PlainTable:
-        """Return every property of the noise, and how odd it looks."""
+        """Return every property of the noise with its p-value."""
         return PlainTable(
             title=f"{title}: {self.draws:,} draws in {self.rounds:,} rounds, tails seen to "
             f"{down(self.depth, 2)} sigma, false alarms below {FALSE_ALARM:g}",
@@ -106,7 +102,7 @@ class NoiseChecks:
 
 
 def verdict(passed: bool) -> str:
-    """Say in a table whether what was stated holds."""
+    """Return what a table says of a test."""
     return "holds" if passed else "BROKEN"
 
 
@@ -117,12 +113,12 @@ def check_noise(residuals: Array) -> NoiseChecks:
         InputError: if there are too few to say anything.
     """
     rounds, outputs = residuals.shape
-    if rounds < LEAST:
-        raise InputError(f"noise must be judged by at least {LEAST} rounds, got {rounds}")
+    if rounds < _LEAST_ROUNDS:
+        raise InputError(f"noise must be judged by at least {_LEAST_ROUNDS} rounds, got {rounds}")
     finite = bool(np.isfinite(residuals).all())
     z = np.clip(np.nan_to_num(residuals, nan=1e6), -1e6, 1e6)  # what is not finite fails by far
     tests = [
-        _mean(z), _variance(z), *(_tail(z, at) for at in _TAILS), _largest(z), _shape(z),
+        _mean(z), _variance(z), *(_tail(z, sigmas) for sigmas in _TAILS), _largest(z), _shape(z),
         _correlation(z), *_repeats(z),
     ]  # fmt: skip
     tests.append(("finite", "yes" if finite else "no", float(finite)))
@@ -137,10 +133,7 @@ def check_noise(residuals: Array) -> NoiseChecks:
 
 
 _Test = tuple[str, str, float]
-"""What was looked at, the oddest figure in words, and how probable it is."""
-
-_Oddest = tuple[Any, int, float]
-"""A count, of how many draws, and how probable it is."""
+"""A property, its most extreme figure in words, and the probability of such a figure."""
 
 
 def _mean(z: Array) -> _Test:
@@ -150,30 +143,33 @@ def _mean(z: Array) -> _Test:
     return "mean", f"{worst:+.2f} standard errors", chance
 
 
-def _oddest(z: Array, each: Array, chances_of: Callable[[Array, Array], Any]) -> _Oddest:
-    """The oddest of some counts: of each output, or of all together; by its two-sided chance."""
-    counts, draws = np.append(each, each.sum()), np.append(np.full(z.shape[1], len(z)), z.size)
-    chances = 2.0 * np.minimum(*chances_of(counts, draws))
+def _most_extreme(
+    z: Array, by_output: Array, tails: Callable[[Array, Array], Any]
+) -> tuple[Any, int, float]:
+    """Of each output's total and the total of all the most extreme, its draws and its p-value."""
+    totals = np.append(by_output, by_output.sum())
+    draws = np.append(np.full(z.shape[1], len(z)), z.size)
+    chances = 2.0 * np.minimum(*tails(totals, draws))
     worst = int(np.argmin(chances))
-    return counts[worst], draws[worst], counts.size * float(chances[worst])
+    return totals[worst], draws[worst], totals.size * float(chances[worst])
 
 
 def _variance(z: Array) -> _Test:
     """The sum of n squares is chi-square."""
-    total, draws, chance = _oddest(
-        z, np.square(z).sum(axis=0), lambda sums, count: (chdtr(count, sums), chdtrc(count, sums))
+    total, draws, chance = _most_extreme(
+        z, np.square(z).sum(axis=0), lambda sums, n: (chdtr(n, sums), chdtrc(n, sums))
     )
     return "standard deviation", f"{np.sqrt(total / draws):.4f} of sigma", chance
 
 
-def _tail(z: Array, at: float) -> _Test:
+def _tail(z: Array, sigmas: float) -> _Test:
     """How many draws lie beyond a number of sigmas."""
-    share = 2.0 * float(ndtr(-at))
-    count, draws, chance = _oddest(
-        z, (np.abs(z) > at).sum(axis=0),
+    share = 2.0 * float(ndtr(-sigmas))
+    count, draws, chance = _most_extreme(
+        z, (np.abs(z) > sigmas).sum(axis=0),
         lambda counts, n: (binom.cdf(counts, n, share), binom.sf(counts - 1, n, share)),
     )  # fmt: skip
-    return f"beyond {at:g} sigma", f"{count:,} draws, {draws * share:.3g} expected", chance
+    return f"beyond {sigmas:g} sigma", f"{count:,} draws, {draws * share:.3g} expected", chance
 
 
 def _largest(z: Array) -> _Test:
@@ -198,34 +194,34 @@ def _correlation(z: Array) -> _Test:
     for sums, terms, lags in _products(z):
         chances = _chance_of_sum(np.abs(sums), terms)
         tests += chances.size
-        at = int(np.argmin(chances))
-        if chances.flat[at] < least:
-            least = float(chances.flat[at])
-            count, lag = (np.broadcast_to(part, chances.shape).flat[at] for part in (terms, lags))
-            text = f"{sums.flat[at] / count:+.3f} at lag {lag:,}"
+        worst = int(np.argmin(chances))
+        if chances.flat[worst] < least:
+            least = float(chances.flat[worst])
+            count, lag = (np.broadcast_to(n, chances.shape).flat[worst] for n in (terms, lags))
+            text = f"{sums.flat[worst] / count:+.3f} at lag {lag:,}"
     return "correlation", text, tests * least
 
 
 def _products(z: Array) -> Iterator[tuple[Array, Any, Any]]:
     """Yield sums of lagged products, how many were added up, and the lags."""
     rounds, outputs = z.shape
-    every = outputs**2 * rounds <= _PAIRWISE
+    all_pairs = outputs**2 * rounds <= _PAIRWISE
     waves, size = _waves(z)
-    lags = np.arange(1, int(_LAGS * rounds) + 1)[:, np.newaxis]
+    lags = np.arange(1, int(_LAG_SHARE * rounds) + 1)[:, np.newaxis]
     for o in range(outputs):
-        with_whom = slice(None) if every else slice(o, o + 1)
-        mixed = scipy.fft.irfft(np.conj(waves[:, o : o + 1]) * waves[:, with_whom], size, axis=0)
+        others = slice(None) if all_pairs else slice(o, o + 1)
+        mixed = scipy.fft.irfft(np.conj(waves[:, o : o + 1]) * waves[:, others], size, axis=0)
         yield mixed[lags[:, 0]], rounds - lags, lags
-    for lag in range(1 if every else min(_NEAR, rounds - 1)):
+    for lag in range(1 if all_pairs else min(_PAIR_LAGS, rounds - 1)):
         matrix = z[lag:].T @ z[: rounds - lag]
-        which = np.triu_indices(outputs, 1) if lag == 0 else ~np.eye(outputs, dtype=bool)
-        if matrix[which].size:
-            yield matrix[which], rounds - lag, lag
+        pairs = np.triu_indices(outputs, 1) if lag == 0 else ~np.eye(outputs, dtype=bool)
+        if matrix[pairs].size:
+            yield matrix[pairs], rounds - lag, lag
     if outputs > 1:  # in the order of drawing, wherever rounds begin
         wave, size = _waves(z.reshape(-1, 1))
-        reach = np.arange(1, int(_LAGS * z.size) + 1)
+        offsets = np.arange(1, int(_LAG_SHARE * z.size) + 1)
         product = scipy.fft.irfft(np.square(np.abs(wave[:, 0])), size)
-        yield product[reach], z.size - reach, reach
+        yield product[offsets], z.size - offsets, offsets
 
 
 def _waves(z: Array) -> tuple[Any, int]:
@@ -250,18 +246,18 @@ def _chance_of_sum(total: Array, terms: Any) -> Array:
 
 
 def _repeats(z: Array) -> Iterator[_Test]:
-    """Draws that were used twice, with either sign: more equal ones than chance has it.
+    """Draws that were used twice, with either sign: more equal ones than by chance.
 
-    Honest draws are integers on a grid and meet now and then; two in a row that were both there
-    before practically never do.
+    Honest draws are integers on a grid and sometimes repeat; two in a row practically never do.
     """
     steps = np.abs(np.rint(z.ravel() * STEPS)).astype(np.uint64)
-    couples = steps[:-1] * np.uint64(0x9E3779B97F4A7C15) + steps[1:]  # hashes
+    hashes = steps[:-1] * np.uint64(0x9E3779B97F4A7C15) + steps[1:]  # of two draws in a row
     for name, values, equal in (
         ("repeated draws", steps, _EQUAL),
-        ("repeated pairs", couples, _EQUAL**2 + 2.0**-64),
+        ("repeated pairs", hashes, _EQUAL**2 + 2.0**-64),
     ):
-        count = _equal_pairs(values)
+        repeats = np.unique(values, return_counts=True)[1].astype(np.float64)
+        count = int((repeats * (repeats - 1.0) / 2.0).sum())  # pairs of equal values
         expected = values.size * (values.size - 1) / 2.0 * equal
         # Three equal draws are three equal pairs: a little more spread than Poisson's.
         excess = expected + max(0.0, count - expected) / np.sqrt(1.0 + values.size * equal)
@@ -269,19 +265,10 @@ def _repeats(z: Array) -> Iterator[_Test]:
         yield name, text, 1.0 if count == 0 else float(pdtrc(np.ceil(excess) - 1.0, expected))
 
 
-def _equal_pairs(values: Any) -> int:
-    _, counts = np.unique(values, return_counts=True)
-    counts = counts.astype(np.float64)
-    return int((counts * (counts - 1.0) / 2.0).sum())
-
-
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreAudit:
-    """The noise of the rounds that a store holds.
-
-    ``committed`` of its ``rounds`` are in the store.
-    """
+    """The noise of a store that holds ``committed`` of its run's ``rounds``."""
 
     committed: int
     rounds: int
@@ -294,7 +281,7 @@ class StoreAudit:
 
     @property
     def title(self) -> str:
-        """What was looked at, in words."""
+        """The title of the noise's table."""
         if self.finished:
             return "The noise of the finished run"
         return f"The noise of a run that is not finished, {self.committed:,} of {self.rounds:,}"
@@ -309,13 +296,9 @@ class StoreAudit:
 
 
 def audit_store(plan: NoisePlan, path: str | os.PathLike[str]) -> StoreAudit:
-    """Test the noise of every round in a store that kept what agents sent.
+    """Test the noise of every round in a store that kept what agents sent under a plan.
 
-    Nothing that they sent is in what it returns: residuals are the noise alone.
-
-    Args:
-        plan: the plan that the run was made with.
-        path: the store.
+    The result holds nothing that they sent: residuals are the noise alone.
 
     Raises:
         InputError: the store belongs to another plan, did not keep what was sent, or its noise was
@@ -336,43 +319,39 @@ def audit_store(plan: NoisePlan, path: str | os.PathLike[str]) -> StoreAudit:
         )
     if config.noise != "secure":
         raise InputError(f"{path} must hold secure noise, got a simulated run: nothing is private")
-    _require_plan(plan, config, path)
-    noise = _of_sums if plan.release is None else _of_values
-    checks = check_noise(noise(plan, run.said, run.multiples))
-    return StoreAudit(committed=len(run.said), rounds=config.rounds, noise=checks)
-
-
-def _require_plan(plan: NoisePlan, config: RunConfig, path: str | os.PathLike[str]) -> None:
-    mine = make_config(
+    expected = make_config(
         plan,
         algorithm_of(config.algorithm),
         rounds=config.rounds,
         noise=config.noise,
         run_id=config.run_id,
     )
-    if (mine.problem, mine.plan) != (config.problem, config.plan):
+    if (expected.problem, expected.plan) != (config.problem, config.plan):
         raise InputError(
             f"{path} must belong to this plan, got a run of another: give the options and the "
             "folder that its cloud was started with"
         )
+    residuals = _residuals_of_sums if plan.release is None else _residuals_of_values
+    checks = check_noise(residuals(plan, run.said, run.multiples))
+    return StoreAudit(committed=len(run.said), rounds=config.rounds, noise=checks)
 
 
-def _of_sums(plan: NoisePlan, said: tuple[Said, ...], multiples: Integers) -> Array:
+def _residuals_of_sums(plan: NoisePlan, said: tuple[Said, ...], multiples: Integers) -> Array:
     """Integers minus integers: the draws themselves."""
     parties = parties_of(plan)
     noisy = np.flatnonzero(plan.sigma > 0)
     sums: dict[tuple[int, ...], Integers] = {}
-    drawn = multiples.copy()
-    for row, parts in zip(drawn, said, strict=True):
+    draws = multiples.copy()
+    for row, parts in zip(draws, said, strict=True):
         for agents, data in parts:
             if agents not in sums:
                 sums[agents] = np.searchsorted(noisy, parties(agents).sums)
             row[sums[agents]] -= unpack_whole(data)
-    return np.asarray(drawn / STEPS)
+    return np.asarray(draws / STEPS)
 
 
-def _of_values(plan: NoisePlan, said: tuple[Said, ...], multiples: Integers) -> Array:
-    """A release of states: F is worked out from them."""
+def _residuals_of_values(plan: NoisePlan, said: tuple[Said, ...], multiples: Integers) -> Array:
+    """A release of states, from which F is computed."""
     stated = stated_outputs(plan)
     states = np.empty((len(said), stated.lower.size))
     for x, parts in zip(states, said, strict=True):

@@ -28,8 +28,8 @@ from sottovoce.problem.numeric import Numeric
 from sottovoce.problem.problem import CloudView, Problem
 
 _DRAWS = 8192
-_GUESS = 1.0 / np.sqrt(12.0)
-"""The error, in widths of the box, of always saying its middle when any point is as likely."""
+_MIDPOINT_ERROR = 1.0 / np.sqrt(12.0)
+"""Of always answering the box's middle, in its widths, when every point is equally likely."""
 
 FEASIBLE = 0.95
 """The probability with which constraints are kept, where nothing else is asked for."""
@@ -42,8 +42,9 @@ at most 1.12 times what is predicted after 200 rounds, 1.16 after 100, 1.6 after
 below 0.1%, chargers were still many times off after 1,000.
 """
 
-_CALM = (0.005, 0.05)  # noise, as a share of a constraint's scale, at which so many rounds suffice
-_LONGEST = 2_000  # of what converges: noisier answers are useless, whatever the number of rounds
+# Noise, as a share of a constraint's scale, between which so many rounds suffice.
+_LEAST_NOISE, _MOST_NOISE = 0.005, 0.05
+_MOST_ROUNDS = 2_000  # of what converges: noisier answers are useless after any number of rounds
 
 
 @final
@@ -52,18 +53,16 @@ class Prediction:
     """What to expect of an answer; shares of 1, not percent.
 
     Attributes:
-        rounds: T.
-        rows: what people call the stated constraints.
-        noise: the standard deviation of each at the answer, as a share of its scale; not a number
-            where public figures alone do not tell.
+        rows: the labels of the stated constraints.
+        noise: the standard deviation of each at the answer, as a share of its scale; NaN where
+            public figures alone do not determine it.
         violation: the probability that the answer violates some inequality; None if there is none,
-            or if the optimum is not known.
-        feasibility_cost: what margins cost that keep all of them with the wanted probability, as a
-            share of the objective; infinite if there is no room for them, None if the optimum is
-            not known.
+            or if the optimum is not known, as for the next three.
+        feasibility_cost: what margins cost that keep all of them with the probability asked for, as
+            a share of the objective; infinite if there is no room for them.
         x: the root-mean-square error of the states, each as a share of the width of its box, over
-            those that curvature holds; None if the optimum is not known.
-        objective: the root-mean-square error of the objective, as a share of it; likewise.
+            those that curvature determines.
+        objective: the root-mean-square error of the objective, as a share of it.
     """
 
     rounds: int
@@ -93,26 +92,24 @@ class Prediction:
         name, noise = self.worst
         if noise > 1.0:
             return f"the noise of the answer is {100 * noise:,.0f}% of the scale of {name}"
-        if self.x is not None and self.x > _GUESS:
+        if self.x is not None and self.x > _MIDPOINT_ERROR:
             return (
                 f"the states' error is {100 * self.x:,.0f}% of their boxes, that of saying the "
-                f"middle of each is {100 * _GUESS:.0f}%"
+                f"middle of each is {100 * _MIDPOINT_ERROR:.0f}%"
             )
         return ""
 
     def shares(self, row: int) -> tuple[float | None, ...]:
-        """Return the figures of a table: the noise of a row, and what counts for all of them."""
+        """Return the figures of a table: the noise of a row, and what holds for all of them."""
         noise = float(self.noise[row])
         return noise, self.violation, self.feasibility_cost, self.x, self.objective
 
     def data(self) -> dict[str, object]:
         """Return everything as plain values for JSON."""
+        figures = ("violation", "feasibility_cost", "x", "objective")
         return {
             "noise": dict(zip(self.rows, self.noise.tolist(), strict=True)),
-            "violation": self.violation,
-            "feasibility_cost": self.feasibility_cost,
-            "x": self.x,
-            "objective": self.objective,
+            **{name: getattr(self, name) for name in figures},
             "useless": self.useless or None,
         }
 
@@ -126,9 +123,9 @@ class Response:
         x_sq: per sum the mean over components of ``(dx_c / dw_o / width_c)^2``, shape (p,).
         rows: ``dg_j / dw_o``, shape (m, p).
         objective: ``df / dw_o``, shape (p,).
-        bend: ``d2f / dw^2 = dlambda / dw``, shape (p, p).
+        curvature: ``d2f / dw^2 = dlambda / dw``, shape (p, p).
         g: ``g_j`` at the saddle point, 0 where it is active, shape (m,).
-        flat: components of x, from 0, that count in no error because nothing holds them.
+        flat: components of x, from 0, that no curvature determines: errors leave them out.
     """
 
     problem: Problem
@@ -136,7 +133,7 @@ class Response:
     x_sq: Array
     rows: Array
     objective: Array
-    bend: Array
+    curvature: Array
     g: Array
     flat: tuple[int, ...]
 
@@ -165,7 +162,7 @@ def response(problem: Problem, saddle: ReferenceOptimum) -> Response:
         x_sq=x_sq,
         rows=rows,
         objective=objective,
-        bend=system.answer,
+        curvature=system.answer,
         g=g,
         flat=system.flat,
     )
@@ -179,24 +176,23 @@ def predict(known: Response | None, plan: NoisePlan, rounds: int, *, feasible: f
     optimum of the problem whose sums are off by w, so that the objective is off by
     ``lambda'w + w' (dlambda/dw) w / 2``. Margins of z standard deviations,
     ``(1 - Phi(-z))^m = p`` over m rows with noise, and of the lag (``privacy.margins``) cost mu_j
-    each; a plan with ``feasible`` says what they cost exactly. The plan is one of the joint method.
+    each; a plan with ``feasible`` has their exact cost. The plan is one of the joint method.
     """
     if known is None:
         return predict_publicly(plan, rounds)
     sigma = plan.released_sigma * weights_norm(rounds)
     cloud = known.problem.cloud
     scale, equality = row_scales(cloud), equalities(cloud.constraints)
-    moved = known.rows * sigma
-    deviation = np.linalg.norm(moved, axis=1)
+    deviation = np.linalg.norm(known.rows * sigma, axis=1)
     tested = int(np.count_nonzero(~equality & (deviation > 0)))
     margin = ndtri(feasible ** (1.0 / max(tested, 1))) + 1.5 * LAG * rounds**-0.25
     cost = float(margin * np.abs(known.saddle.mu) @ np.where(equality, 0.0, deviation))
-    violated, objective = _drawn(known, sigma, equality)
+    violation, objective = _sampled(known, sigma, equality)
     return Prediction(
         rounds=rounds,
         rows=tuple(cloud.row_labels()),
         noise=read_only(deviation / scale),
-        violation=None if equality.all() else violated,
+        violation=violation,
         feasibility_cost=cost / known.size,
         x=float(np.sqrt(known.x_sq @ np.square(sigma))),
         objective=objective / known.size,
@@ -204,7 +200,7 @@ def predict(known: Response | None, plan: NoisePlan, rounds: int, *, feasible: f
 
 
 def predict_publicly(plan: NoisePlan, rounds: int) -> Prediction:
-    """Return what public figures tell: the noise of rows that are sums as stated."""
+    """Return what public figures determine: the noise of rows that are sums as stated."""
     cloud = plan.cloud
     noise = np.full(cloud.rows, np.nan)
     sigma, row = plan.released_sigma * weights_norm(rounds), 0
@@ -218,7 +214,7 @@ def predict_publicly(plan: NoisePlan, rounds: int) -> Prediction:
 
 
 def expect(problem: Problem, plan: NoisePlan, rounds: int) -> Prediction:
-    """Return what to expect; of problems too large for a saddle point what is public tells."""
+    """Return what to expect; from public figures if the problem is too large for a saddle point."""
     saddle = known_saddle(problem, most=SADDLE_LIMIT) if plan.release is None else None
     known = None if saddle is None else response(problem, saddle)
     return predict(known, plan, rounds, feasible=FEASIBLE)
@@ -228,50 +224,57 @@ def measured_prediction(known: Response, x: Array, rounds: int) -> Prediction:
     """Return the figures of a prediction from the answers of simulated runs, one per line of x."""
     problem, saddle = known.problem, known.saddle
     numeric, equality = Numeric(problem), equalities(problem.constraints)
-    g = np.array([numeric.constraints(one) for one in x])
-    f = np.array([numeric.objective(one) for one in x])
+    g = np.array([numeric.constraints(answer) for answer in x])
+    f = np.array([numeric.objective(answer) for answer in x])
     width, counted = _counted(problem.cloud, known.flat)
-    off = (x - saddle.x)[:, counted] / width[counted]
-    violated = np.any(g[:, ~equality] > 0.0, axis=1)
+    error = (x - saddle.x)[:, counted] / width[counted]
     spread = np.sqrt(np.mean(np.square(g - numeric.constraints(saddle.x)), axis=0))
     return Prediction(
         rounds=rounds,
         rows=tuple(problem.cloud.row_labels()),
         noise=spread / row_scales(problem.cloud),
-        violation=None if equality.all() else float(np.mean(violated)),
-        x=float(np.sqrt(np.mean(np.square(off)))) if counted.any() else 0.0,
-        objective=float(np.sqrt(np.mean(np.square(f - saddle.objective)))) / known.size,
+        violation=_violation(g, equality),
+        x=_root_mean(error) if counted.any() else 0.0,
+        objective=_root_mean(f - saddle.objective) / known.size,
     )
 
 
 def _counted(cloud: CloudView, flat: Sequence[int]) -> tuple[Array, NDArray[np.bool_]]:
-    """The widths of all boxes, and which states count: those that move and that something holds."""
+    """The widths of all boxes, and which states count in errors: not fixed and not flat."""
     width = cloud.upper() - cloud.lower()
     counted = width > 0.0
     counted[list(flat)] = False
     return width, counted
 
 
-def _drawn(known: Response, sigma: Array, equality: NDArray[np.bool_]) -> tuple[float, float]:
-    """How often draws of the averaged noise violate an inequality; the objective's error."""
+def _sampled(
+    known: Response, sigma: Array, equality: NDArray[np.bool_]
+) -> tuple[float | None, float]:
+    """The probability of a violation and the objective's error, by draws of the averaged noise."""
     noisy = np.flatnonzero((sigma > 0.0) & np.any(known.rows != 0.0, axis=0))
     w = np.random.default_rng(0).normal(size=(_DRAWS, noisy.size)) * sigma[noisy]
-    g = known.g + w @ known.rows[:, noisy].T
-    bend = known.bend[np.ix_(noisy, noisy)]
-    off = w @ known.objective[noisy] + 0.5 * np.sum(w @ bend * w, axis=1)
-    violated = np.any(g[:, ~equality] > 0.0, axis=1)
-    return float(np.mean(violated)), float(np.sqrt(np.mean(np.square(off))))
+    curvature = known.curvature[np.ix_(noisy, noisy)]
+    error = w @ known.objective[noisy] + 0.5 * np.sum(w @ curvature * w, axis=1)
+    return _violation(known.g + w @ known.rows[:, noisy].T, equality), _root_mean(error)
+
+
+def _violation(g: Array, equality: NDArray[np.bool_]) -> float | None:
+    """The share of answers that violate an inequality; None if there is none."""
+    return None if equality.all() else float(np.mean(np.any(g[:, ~equality] > 0.0, axis=1)))
+
+
+def _root_mean(errors: Array) -> float:
+    return float(np.sqrt(np.mean(np.square(errors))))
 
 
 def converging_rounds(noise: float) -> int:
     """Return the fewest rounds that converge, for an answer with so much noise.
 
-    A rule of thumb: where noise is large, prices are hard to find in it; where it is very small,
-    what is left of the start counts beside it. ``advise(..., simulate=True)`` measures instead.
+    A rule of thumb: large noise hides the prices; beside very small noise the start still counts.
+    ``advise(..., simulate=True)`` measures instead.
     """
-    calm, loud = _CALM
-    longer = max(1.0, noise / loud, math.sqrt(calm / max(noise, calm * 1e-4)))
-    return _rounded(min(FEWEST * longer, _LONGEST))
+    start = math.sqrt(_LEAST_NOISE / max(noise, _LEAST_NOISE * 1e-4))
+    return _rounded(min(FEWEST * max(1.0, noise / _MOST_NOISE, start), _MOST_ROUNDS))
 
 
 def rounds_for(kind: Kind, noise: float, error: float, rounds: int, accuracy: float) -> int:
@@ -284,11 +287,11 @@ def rounds_for(kind: Kind, noise: float, error: float, rounds: int, accuracy: fl
     """
     if kind != "trajectory":
         return converging_rounds(noise)
-    wanted = rounds * (error / accuracy) ** 2
-    return _rounded(min(max(wanted, converging_rounds(min(noise, accuracy))), TRAJECTORY_ROUNDS))
+    accurate = rounds * (error / accuracy) ** 2
+    return _rounded(min(max(accurate, converging_rounds(min(noise, accuracy))), TRAJECTORY_ROUNDS))
 
 
 def _rounded(count: float) -> int:
-    """Up to two digits, which are easier to say."""
+    """A count rounded up to two digits."""
     step = 10 ** max(math.floor(math.log10(count)) - 1, 0)
     return int(math.ceil(count / step - 1e-9) * step)

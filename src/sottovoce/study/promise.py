@@ -17,17 +17,14 @@ from sottovoce.problem.problem import Problem
 
 
 def promised(problem: Problem, name: str, value: PerAgent | None = None) -> PerAgent | None:
-    """Return a figure of a promise: a number, one per agent, or None if nothing states it.
+    """Return epsilon, delta or radius: the argument, or else the problem's, or else None.
 
-    Args:
-        problem: its ``[privacy]`` table may write numbers as text, such as ``ln(3)``.
-        name: ``epsilon``, ``delta`` or ``radius``.
-        value: the argument, which comes first.
+    The ``[privacy]`` table may write numbers as text, such as ``ln(3)``.
     """
     stated: PerAgent | str | None = problem.privacy.get(name) if value is None else value
     if not isinstance(stated, str):
         return stated
-    numbers = [parse_number(part, where=f"[privacy] {name}") for part in stated.split(",")]
+    numbers = [parse_number(text, where=f"[privacy] {name}") for text in stated.split(",")]
     return numbers[0] if len(numbers) == 1 else numbers
 
 
@@ -45,16 +42,8 @@ def promised_plan(
 ) -> NoisePlan:
     """Return the plan of a promise; the problem's ``[privacy]`` decides where one is left out.
 
-    Args:
-        problem: what it is for.
-        certificate: its certificate.
-        epsilon: the privacy loss, one number or one per agent.
-        delta: the failure probability, likewise.
-        radius: b, how much is hidden of a trajectory or an offset, likewise.
-        hide: "trajectory", "offset" or "everything".
-        rounds: the rounds that it covers.
-        method: "joint" for ``sv.plan``, or the name of another release, as "paper".
-        settings: those of its plan.
+    ``method`` is "joint" for ``sv.plan``, or the name of another release, as "paper"; ``settings``
+    are those of its plan.
     """
     chosen = _planner(method)
     for name in sorted(settings.keys() - signature(chosen).parameters.keys()):

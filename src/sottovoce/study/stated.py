@@ -1,17 +1,16 @@
-"""What a plan says is released, from its public formulas: ``o = F(x) + w``, ``w_o`` with sigma_o.
+"""What a plan states is released, from its public formulas: ``o = F(x) + w``, ``w_o`` with sigma_o.
 
 An audit compares what the deployed code did with this. It is written from the statement of the
-problem, its sums and the plan, and shares no evaluator with agents and cloud, so that a slip there
-shows. The second half searches for the two states of one agent that F tells apart best:
+problem, its sums and the plan, and shares no evaluator with agents and cloud, so that their errors
+show. The second half searches for the two states of one agent that F separates best:
 
     maximise  || diag(1/sigma) (F(x with q) - F(x with p)) ||    over x in D,  |q - p| <= reach
 
-A sum moves by the agent's own contribution, so that its own two states are all there is to search.
-For a release of states what the others do matters: adjacency fixes their behaviours and not which
-they are, so a game may put them wherever they make things worst. The search starts from many
-corners, climbs coordinate by coordinate with steps that halve, and turns the agent's own step
-towards the direction in which its outputs are steepest. Its result is attained: a lower bound on
-the supremum, never an estimate.
+A sum moves by the agent's own contribution, so that the search is over its own two states. For a
+release of states the others' behaviours matter: adjacency fixes them to any, so a game puts them
+where they are worst. The search starts from many corners, climbs coordinate by coordinate with
+steps that halve, and turns the agent's own step towards the direction in which its outputs are
+steepest. Its result is attained: a lower bound on the supremum, never an estimate.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ from sottovoce.problem.linear_rows import Weights
 from sottovoce.problem.problem import CloudView
 from sottovoce.problem.sums import contributions
 
-_TOGETHER = 2**18  # states evaluated at once: columns that fit the cache
+_BLOCK = 2**18  # states evaluated at once: columns that fit the cache
 _STARTS = 512
 _CLIMBERS = 8
 _HALVINGS = 9
@@ -53,10 +52,8 @@ class ReleasedOutputs:
     """``x -> F(x)`` of all outputs that get noise, in the order of a release.
 
     Attributes:
-        sigma: the stated standard deviation of every output.
-        grid: the public grid of every output.
-        lower: lower bounds of the states that x holds.
-        upper: their upper bounds.
+        sigma: the stated standard deviation of every output; ``grid`` is its public grid.
+        lower: lower bounds of the states of x; ``upper`` their upper bounds.
         function: F at points of shape (count, states), as an array (count, outputs).
     """
 
@@ -68,10 +65,10 @@ class ReleasedOutputs:
 
     def __call__(self, points: Array) -> Array:
         """Return F at points of shape (count, states), as an array (count, outputs)."""
-        size = max(1, _TOGETHER // max(1, self.lower.size))
+        size = max(1, _BLOCK // max(1, self.lower.size))
         with np.errstate(all="ignore"):
-            pieces = [self.function(points[at : at + size]) for at in range(0, len(points), size)]
-        return np.concatenate(pieces)
+            blocks = [self.function(points[k : k + size]) for k in range(0, len(points), size)]
+        return np.concatenate(blocks)
 
     def standardised(self, points: Array, released: Array) -> Array:
         """Return the noise of releases at points, in units of sigma."""
@@ -96,31 +93,27 @@ def stated_outputs(plan: NoisePlan) -> ReleasedOutputs:
 
 
 def moved_by(plan: NoisePlan, agent: int) -> tuple[ReleasedOutputs, slice]:
-    """Return outputs as an agent moves them, and the place of its own states among their states.
+    """Return outputs as an agent moves them, and the columns of its own states.
 
     A sum moves by an agent's own contribution, whatever the others do: it is a function of the
-    agent's own states alone. What an agent moves values and gradients by depends on the others.
+    agent's own states alone. How an agent moves values and gradients depends on the others.
     """
-    stated, own = stated_outputs(plan), own_states(plan.cloud, agent)
+    stated, columns = stated_outputs(plan), own_states(plan.cloud, agent)
     if plan.release is not None:
-        return stated, own
-    index, place = plan.cloud.locate(agent - 1)
+        return stated, columns
+    index, member = plan.cloud.locate(agent - 1)
     name = plan.cloud.groups[index].name
-    shares = [share.of_agent(place) for share in _shares(plan) if share.group.name == name]
-    alone = replace(
-        stated,
-        lower=stated.lower[own],
-        upper=stated.upper[own],
-        function=_sums(stated.grid, shares),
-    )
-    return alone, slice(0, alone.lower.size)
+    shares = [share.of_agent(member) for share in _shares(plan) if share.group.name == name]
+    lower, upper = stated.lower[columns], stated.upper[columns]
+    moved = replace(stated, lower=lower, upper=upper, function=_sums(stated.grid, shares))
+    return moved, slice(0, lower.size)
 
 
 def own_states(cloud: CloudView, agent: int) -> slice:
-    """Return where agent number ``agent``, from 1, is in the vector of all states."""
-    index, place = cloud.locate(agent - 1)
+    """Return the columns of agent number ``agent``, from 1, in the vector of all states."""
+    index, member = cloud.locate(agent - 1)
     dim = cloud.groups[index].dim
-    first = sum(group.count * group.dim for group in cloud.groups[:index]) + place * dim
+    first = sum(group.count * group.dim for group in cloud.groups[:index]) + member * dim
     return slice(first, first + dim)
 
 
@@ -152,8 +145,8 @@ def _sums(grid: Array, shares: Sequence[_Share]) -> Callable[[Array], Array]:
     def sums(points: Array) -> Array:
         steps = np.zeros((len(points), grid.size))
         for share in shares:
-            for o, contributed in share.contributed(points):
-                steps[:, o] += np.rint(contributed / grid[o]).sum(axis=1)
+            for o, values in share.contributions(points):
+                steps[:, o] += np.rint(values / grid[o]).sum(axis=1)
         return np.asarray(steps * grid)
 
     return sums
@@ -164,8 +157,7 @@ class _Share:
     """What the agents of a group add to some sums: ``W[r, i] h_t(x_i)`` to ``rows[r, t]``.
 
     Attributes:
-        group: the agents.
-        first: the place of their first state.
+        first: the column of the group's first state.
         function: all h_t, of a state's components and the parameters.
         rows: the outputs, -1 for one without noise.
         weights: W; None for ones.
@@ -177,22 +169,22 @@ class _Share:
     rows: Integers
     weights: Weights
 
-    def of_agent(self, place: int) -> _Share:
-        """Return the part of one agent of the group, whose states come first."""
-        weights = None if self.weights is None else self.weights[:, [place]]
-        return replace(self, group=self.group.some(np.array([place])), first=0, weights=weights)
+    def of_agent(self, member: int) -> _Share:
+        """Return the share of one agent of the group, whose states come first."""
+        weights = None if self.weights is None else self.weights[:, [member]]
+        return replace(self, group=self.group.some(np.array([member])), first=0, weights=weights)
 
-    def contributed(self, points: Array) -> Iterator[tuple[int, Array]]:
+    def contributions(self, points: Array) -> Iterator[tuple[int, Array]]:
         """Yield outputs, and what each agent adds to them at each point."""
         group = self.group
         end = self.first + group.count * group.dim
         x = points[:, self.first : end].reshape(len(points), group.count, group.dim)
         values = self.function(*np.moveaxis(x, 2, 0), *group.parameters.values())
         for t, value in enumerate(values):
-            full = np.broadcast_to(value, x.shape[:2])
+            by_agent = np.broadcast_to(value, x.shape[:2])
             for r, o in enumerate(self.rows[:, t]):
                 if o >= 0:
-                    yield int(o), _weighted(full, self.weights, r)
+                    yield int(o), _weighted(by_agent, self.weights, r)
 
 
 def _weighted(values: Array, weights: Weights, row: int) -> Array:
@@ -205,32 +197,34 @@ def _weighted(values: Array, weights: Weights, row: int) -> Array:
 
 
 def _shares(plan: NoisePlan) -> Iterator[_Share]:
-    sums, domain, noisy = plan.cloud.sums, plan.domain, plan.sigma > 0
-    place = np.where(noisy, np.cumsum(noisy) - 1, -1)  # of every sum among the noisy ones
-    first: dict[str, int] = {}
-    states = 0
-    for group in domain:
-        first[group.name], states = states, states + group.count * group.dim
-        added = contributions(sums, group) if group.count == 1 else {}
-        if added:
-            rows = place[np.array([list(added)], dtype=np.int64)]
-            yield _share(group, first[group.name], list(added.values()), rows, None)
-    boxes = {group.name: group for group in domain}
+    sums, noisy = plan.cloud.sums, plan.sigma > 0
+    output = np.where(noisy, np.cumsum(noisy) - 1, -1)  # of every sum, -1 without noise
+    first = np.cumsum([0, *(group.count * group.dim for group in plan.domain)])
+    groups = dict(zip((group.name for group in plan.domain), first, strict=False))
+    boxes = {group.name: group for group in plan.domain}
+
+    def share(
+        name: str, formulas: Sequence[Expression], rows: Integers, weights: Weights = None
+    ) -> _Share:
+        group = boxes[name]
+        return _Share(
+            group=group,
+            first=int(groups[name]),
+            function=_compiled([*group.symbols, *group.parameters], formulas),
+            rows=output[rows],
+            weights=sparse.csr_array(weights) if sparse.issparse(weights) else weights,
+        )
+
+    for group in plan.domain:
+        terms = contributions(sums, group) if group.count == 1 else {}
+        if terms:
+            yield share(group.name, list(terms.values()), np.array([list(terms)], dtype=np.int64))
     begin = 0
     for family in sums.families:
         for part in family.sums:
-            rows = place[begin + np.arange(part.rows).reshape(-1, len(part.terms))]
-            group = boxes[part.group.name]
-            yield _share(group, first[group.name], part.terms, rows, part.weights)
+            rows = begin + np.arange(part.rows).reshape(-1, len(part.terms))
+            yield share(part.group.name, part.terms, rows, part.weights)
         begin += family.rows
-
-
-def _share(
-    group: Group, first: int, formulas: Sequence[Expression], rows: Integers, weights: Weights
-) -> _Share:
-    function = _compiled([*group.symbols, *group.parameters], formulas)
-    weights = sparse.csr_array(weights) if sparse.issparse(weights) else weights
-    return _Share(group=group, first=first, function=function, rows=rows, weights=weights)
 
 
 def _compiled(arguments: Sequence[Expression], formulas: Sequence[Expression]) -> _Function:
@@ -248,19 +242,19 @@ def _value(expr: Expression, known: dict[Expression, Array]) -> Array:
     if expr.is_number:
         return np.asarray(float(expr))
     if expr not in known:
-        parts = [_value(a, known) for a in expr.args]
-        known[expr] = np.asarray(_OPERATIONS[expr.op](parts, expr.value))
+        operands = [_value(a, known) for a in expr.args]
+        known[expr] = np.asarray(_OPERATIONS[expr.op](operands, expr.value))
     return known[expr]
 
 
-def _length(parts: Sequence[Array]) -> Array:
-    return np.asarray(np.sqrt(sum(a * a for a in parts)))
+def _length(vector: Sequence[Array]) -> Array:
+    return np.asarray(np.sqrt(sum(a * a for a in vector)))
 
 
-def _along(parts: Sequence[Array]) -> Array:
-    half = len(parts) // 2
-    length = _length(parts[:half])
-    inner = sum(a * b for a, b in zip(parts[:half], parts[half:], strict=True))
+def _along(vectors: Sequence[Array]) -> Array:
+    half = len(vectors) // 2
+    length = _length(vectors[:half])
+    inner = sum(a * b for a, b in zip(vectors[:half], vectors[half:], strict=True))
     return np.where(length > 0.0, inner / np.where(length > 0.0, length, 1.0), 0.0)
 
 
@@ -284,13 +278,10 @@ _OPERATIONS: dict[str, Callable[[list[Array], Any], Array | float]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class WorstPair:
-    """Two adjacent states of an agent among states of the others where they differ most.
+    """Two adjacent states of an agent, among states of the others where they differ most.
 
-    Attributes:
-        begin: all states that F is a function of, the agent's own being the first of
-            the two.
-        end: the same with the second.
-        shift: how far all outputs move, in units of the noise.
+    F moves by ``shift``, in units of the noise, from ``begin`` to ``end``: all states that it is a
+    function of, with the first and with the second state of the agent.
     """
 
     begin: Array
@@ -298,15 +289,12 @@ class WorstPair:
     shift: float
 
 
-def worst_pair(stated: ReleasedOutputs, own: slice, reach: float) -> WorstPair:
-    """Search the domain for the pair of states that moves the outputs most.
+def worst_pair(stated: ReleasedOutputs, columns: slice, reach: float) -> WorstPair:
+    """Search the domain for the pair of an agent's states that moves the outputs most.
 
-    Args:
-        stated: the outputs.
-        own: the agent's place among the states they are functions of.
-        reach: how far apart its two states may be, in l2; infinite if any two will do.
+    They are at most ``reach`` apart, in l2; ``columns`` are the agent's.
     """
-    search = _Search(stated, own, reach)
+    search = _Search(stated, columns, reach)
     begin, end = search.pairs(search.climbed(search.starts()))
     shifts = stated.shifts(begin, end)
     best = int(np.argmax(shifts))
@@ -319,13 +307,15 @@ def worst_pair(stated: ReleasedOutputs, own: slice, reach: float) -> WorstPair:
 class _Search:
     """Candidates (count, states + d): all states, and the step of the agent's own to its second."""
 
-    def __init__(self, stated: ReleasedOutputs, own: slice, reach: float) -> None:
+    def __init__(self, stated: ReleasedOutputs, columns: slice, reach: float) -> None:
         width = stated.upper - stated.lower
-        self.stated, self.own = stated, own
-        self.reach = min(reach, float(np.linalg.norm(width[own])))
-        far = np.minimum(self.reach, width[own])
-        self.lower, self.upper = np.append(stated.lower, -far), np.append(stated.upper, far)
-        self.unit = np.append(width, far)  # of a move along each coordinate
+        self.stated, self.columns = stated, columns
+        self.low, self.high = stated.lower[columns], stated.upper[columns]
+        self.reach = min(reach, float(np.linalg.norm(width[columns])))
+        longest = np.minimum(self.reach, width[columns])
+        self.lower = np.append(stated.lower, -longest)
+        self.upper = np.append(stated.upper, longest)
+        self.unit = np.append(width, longest)  # of a move along each coordinate
         self.moving = np.flatnonzero(self.unit > 0)
 
     def split(self, candidates: Array) -> tuple[Array, Array]:
@@ -339,8 +329,7 @@ class _Search:
         length = np.linalg.norm(steps, axis=1, keepdims=True)
         shrunk = steps * np.minimum(1.0, self.reach / np.where(length > 0, length, 1.0))
         end = points.copy()
-        low, high = self.stated.lower[self.own], self.stated.upper[self.own]
-        end[:, self.own] = np.clip(points[:, self.own] + shrunk, low, high)
+        end[:, self.columns] = np.clip(points[:, self.columns] + shrunk, self.low, self.high)
         return points, end
 
     def score(self, candidates: Array) -> Array:
@@ -356,7 +345,7 @@ class _Search:
         kind = generator.random(share.shape)
         share = np.where(kind < 0.4, 0.0, np.where(kind < 0.8, 1.0, share))
         points = np.clip(low + share * (high - low), low, high)
-        inward = (low + high)[self.own] / 2.0 - points[:, self.own]
+        inward = (self.low + self.high) / 2.0 - points[:, self.columns]
         dim = inward.shape[1]
         axes = np.eye(dim)[generator.integers(dim, size=_STARTS)]
         towards = np.where(generator.random((_STARTS, 1)) < 0.5, inward, axes * inward)
@@ -369,11 +358,11 @@ class _Search:
         for halving in range(_HALVINGS):
             for _ in range(_SWEEPS):
                 before = scores.max()
-                tried = [self._neighbours(one, 0.5**halving) for one in candidates]
-                shifts = self.score(np.concatenate(tried)).reshape(len(candidates), -1)
+                moves = [self._neighbours(one, 0.5**halving) for one in candidates]
+                shifts = self.score(np.concatenate(moves)).reshape(len(candidates), -1)
                 for c, best in enumerate(np.argmax(shifts, axis=1)):
                     if shifts[c, best] > scores[c]:
-                        candidates[c], scores[c] = tried[c][best], shifts[c, best]
+                        candidates[c], scores[c] = moves[c][best], shifts[c, best]
                 if scores.max() <= before * _GAIN:
                     break
         return candidates
@@ -381,9 +370,9 @@ class _Search:
     def _neighbours(self, candidate: Array, share: float) -> Array:
         """Return candidates one coordinate away, and the same states with other steps."""
         moved = np.tile(candidate, (4, self.moving.size, 1))
-        by, which = share * self.unit, np.arange(self.moving.size)
-        for part, value in enumerate((candidate - by, candidate + by, self.lower, self.upper)):
-            moved[part, which, self.moving] = np.clip(value, self.lower, self.upper)[self.moving]
+        step, index = share * self.unit, np.arange(self.moving.size)
+        for k, value in enumerate((candidate - step, candidate + step, self.lower, self.upper)):
+            moved[k, index, self.moving] = np.clip(value, self.lower, self.upper)[self.moving]
         turned = np.tile(candidate, (3, 1))
         steps = self.split(turned)[1]
         steps[:2], steps[2] = self._at_reach(self._steepest(candidate)), -steps[2]
@@ -393,11 +382,11 @@ class _Search:
         """Return both directions along which the outputs are steepest at the pair's middle."""
         begin, end = self.pairs(candidate[np.newaxis])
         middle = (begin[0] + end[0]) / 2.0
-        low, high = self.stated.lower[self.own], self.stated.upper[self.own]
-        inside = np.where(middle[self.own] - low < high - middle[self.own], 1.0, -1.0)
-        tiny = np.minimum(_SLOPE * self.reach, (high - low) / 2.0) * inside
+        mine = middle[self.columns]
+        inside = np.where(mine - self.low < self.high - mine, 1.0, -1.0)
+        tiny = np.minimum(_SLOPE * self.reach, (self.high - self.low) / 2.0) * inside
         around = np.tile(middle, (tiny.size + 1, 1))
-        around[1:, self.own] += np.diag(tiny)
+        around[1:, self.columns] += np.diag(tiny)
         values = self.stated(around) / self.stated.sigma
         slopes = (values[1:] - values[0]) / np.where(tiny == 0.0, np.inf, tiny)[:, np.newaxis]
         if not np.isfinite(slopes).all():
