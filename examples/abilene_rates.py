@@ -7,6 +7,7 @@ Every ordered pair of the twelve routers is a flow: an agent with a rate and a p
 from itertools import permutations
 
 import numpy as np
+from scipy.sparse.csgraph import shortest_path
 
 import sottovoce as sv
 
@@ -24,44 +25,38 @@ ROUNDS = 1_000
 RUNS = 32
 
 
-def shortest_paths() -> tuple[list[tuple[int, int]], list[list[int]]]:
+def shortest_routes() -> tuple[list[tuple[int, int]], list[list[int]]]:
     """Return the directed links, and for every pair of routers the links on its route."""
     routers = sorted({router for link in LINKS for router in link})
-    n = len(routers)
-    far = np.full((n, n), np.inf)
-    np.fill_diagonal(far, 0.0)
-    for (a, b), length in LINKS.items():
+    length = np.zeros((len(routers), len(routers)))
+    for (a, b), kilometres in LINKS.items():
         i, j = routers.index(a), routers.index(b)
-        far[i, j] = far[j, i] = length
-    hop = np.where(np.isfinite(far), np.arange(n), -1)  # the next router on the way
-    directed = [(i, j) for i in range(n) for j in range(n) if i != j and hop[i, j] >= 0]
-    for middle in range(n):
-        through = far[:, [middle]] + far[[middle], :]
-        hop = np.where(through < far, hop[:, [middle]], hop)
-        far = np.minimum(far, through)
-    ways: list[list[int]] = []
-    for at, end in permutations(range(n), 2):
-        ways.append([])
-        while at != end:
-            following = int(hop[at, end])
-            ways[-1].append(directed.index((at, following)))
-            at = following
-    return directed, ways
+        length[i, j] = length[j, i] = kilometres
+    links = [(int(i), int(j)) for i, j in np.argwhere(length)]
+    _, previous = shortest_path(length, return_predecessors=True)
+    routes: list[list[int]] = []
+    for start, router in permutations(range(len(routers)), 2):
+        routes.append([])
+        while router != start:
+            before = int(previous[start, router])
+            routes[-1].append(links.index((before, router)))
+            router = before
+    return links, routes
 
 
-links, flows = shortest_paths()
-passes = np.zeros((len(links), len(flows)))
-for f, way in enumerate(flows):
-    passes[way, f] = 1.0
-worth = np.random.default_rng(0).lognormal(0.0, 0.5, len(flows))
-flow = sv.agents(len(flows), lower=0.05, upper=2.0, name="flow", parameters={"worth": worth})
+links, routes = shortest_routes()
+passes = np.zeros((len(links), len(routes)))
+for f, route in enumerate(routes):
+    passes[route, f] = 1.0
+worth = np.random.default_rng(0).lognormal(0.0, 0.5, len(routes))
+flow = sv.agents(len(routes), lower=0.05, upper=2.0, name="flow", parameters={"worth": worth})
 problem = sv.Problem(
     objectives=-flow["worth"] * sv.log(flow.x),
     constraints=[sv.total(flow.x, weights=passes) <= np.full(len(links), CAPACITY)],
 )
 best = sv.reference_optimum(problem)
 certificate = sv.certify(problem)
-print(f"{len(flows)} flows on {len(links)} links, {len(best.active)} of which are full")
+print(f"{len(routes)} flows on {len(links)} links, {len(best.active)} of which are full")
 
 choices: dict[str, sv.Trajectory | sv.Offset | sv.Everything] = {
     "a trajectory of 0.2 Gbit/s": sv.Trajectory(radius=0.2, rounds=ROUNDS),
@@ -78,7 +73,7 @@ for name, hide in choices.items():
     assert plan.feasible is not None
     assert result.confirmed is not None
     load = (result.x @ passes.T).max(axis=1) / CAPACITY
-    lost = 1 - np.exp((best.objective - result.trace.objective[:, -1]) / worth.sum())
+    loss = 1 - np.exp((best.objective - result.trace.objective[:, -1]) / worth.sum())
     print(f"{name}: margin {plan.feasible.margin.max() / CAPACITY:.1%} of a link, "
           f"{np.sum(result.confirmed)} of {RUNS} answers confirmed, {np.sum(load > 1)} over a "
-          f"link; it costs as much as {np.median(lost):.1%} of every rate")  # fmt: skip
+          f"link; it costs as much as {np.median(loss):.1%} of every rate")  # fmt: skip

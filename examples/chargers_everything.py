@@ -38,8 +38,8 @@ errors = []
 for n in sizes:
     small, noise = planned(n)
     saddle = sv.reference_optimum(small)
-    least = sv.accuracy_limit(small, noise, ROUNDS, saddle=saddle)
-    price, power = least.price, least.x / np.sqrt(n)
+    limit = sv.accuracy_limit(small, noise, ROUNDS, saddle=saddle)
+    price, power = limit.price, limit.x / np.sqrt(n)
     errors.append((price * n, power * n))
     print(f"  {n:7,} chargers: prices of up to {saddle.mu.max():.4f} euro/kWh off by {price:.2g}, "
           f"each charger's plan by {power:.2g} kW: too few to hide among")  # fmt: skip

@@ -47,29 +47,29 @@ def distribution_factors() -> np.ndarray:
 
 
 factors = distribution_factors()
-own = factors[:, [bus - 1 for bus in GENERATORS]]
-fixed = factors[:, [bus - 1 for bus in LOAD]] @ (PEAK * np.array(list(LOAD.values())))
+ptdf = factors[:, [bus - 1 for bus in GENERATORS]]
+load_flow = factors[:, [bus - 1 for bus in LOAD]] @ (PEAK * np.array(list(LOAD.values())))
 rating = np.array([line[3] for line in LINES], dtype=float)
-most = np.array([mw for mw, _, _ in GENERATORS.values()], dtype=float)
+capacity = np.array([mw for mw, _, _ in GENERATORS.values()], dtype=float)
 demand = PEAK * sum(LOAD.values())
 
 # A line that no output of the generators can overload needs no row, and no noise.
-highest = np.maximum(own, 0) @ most - fixed
-lowest = np.minimum(own, 0) @ most - fixed
-needed = np.flatnonzero((highest > rating) | (lowest < -rating))
+highest = np.maximum(ptdf, 0) @ capacity - load_flow
+lowest = np.minimum(ptdf, 0) @ capacity - load_flow
+critical = np.flatnonzero((highest > rating) | (lowest < -rating))
 
-p = sv.agents([f"g{bus}" for bus in GENERATORS], lower=0, upper=most)
+p = sv.agents([f"g{bus}" for bus in GENERATORS], lower=0, upper=capacity)
 problem = sv.Problem(
     objectives=[a * s**2 + b * s for s, (_, a, b) in zip(p, GENERATORS.values(), strict=True)],
     constraints=[
         sum(p) == demand,
-        *(abs(sum(own[line] * p) - fixed[line]) <= rating[line] for line in needed),
+        *(abs(sum(ptdf[line] * p) - load_flow[line]) <= rating[line] for line in critical),
     ],
 )
 best = sv.reference_optimum(problem)
 certificate = sv.certify(problem)
 print(
-    f"{demand:.1f} MW, {len(needed)} of {len(LINES)} lines can be overloaded, "
+    f"{demand:.1f} MW, {len(critical)} of {len(LINES)} lines can be overloaded, "
     f"{len(best.active) - 1} is full"
 )
 print("optimum:", best.x.round(2), f"MW for {best.objective:.2f} $/h")
@@ -90,8 +90,8 @@ for name, hide in choices.items():
     assert result.confirmed is not None
     band = plan.feasible.band[0]
     imbalance = np.abs(result.x.sum(axis=1) - demand)
-    full = (np.abs(result.x @ own.T - fixed) / rating).max(axis=1)
+    loading = (np.abs(result.x @ ptdf.T - load_flow) / rating).max(axis=1)
     print(f"{name}: balance kept within {band:.1f} MW ({band / demand:.1%}), "
           f"{np.sum(result.confirmed)} of {RUNS} answers confirmed, "
-          f"{np.sum((imbalance > band) | (full > 1))} outside; "
+          f"{np.sum((imbalance > band) | (loading > 1))} outside; "
           f"outputs off by {np.abs(result.x - best.x).mean():.2f} MW")  # fmt: skip

@@ -8,7 +8,7 @@ import numpy as np
 
 import sottovoce as sv
 
-ASKED = np.array([9.0, 12.0, 12.0, 7.0])  # kW per building and hour
+REQUEST = np.array([9.0, 12.0, 12.0, 7.0])  # kW per building and hour
 ROUNDS = 60
 RUNS = 16
 
@@ -26,7 +26,7 @@ def shedding(buildings: int) -> sv.Problem:
     shed = building.x
     return sv.Problem(
         objectives=building["discomfort"] * sum(0.01 * s**2 for s in shed),
-        constraints=[sv.total(shed) >= ASKED * buildings],
+        constraints=[sv.total(shed) >= REQUEST * buildings],
         local=[sum(shed) <= building["energy"]],
     )
 
@@ -42,8 +42,8 @@ for buildings in (30, 300, 3_000):
         continue
     result = sv.simulate(problem, plan, runs=RUNS, saddle=(best.x, best.mu))
     assert result.confirmed is not None
-    shed = result.x.reshape(RUNS, buildings, 4).sum(axis=1) / (ASKED * buildings)
-    more = np.median(result.trace.objective[:, -1]) / best.objective - 1
+    shed = result.x.reshape(RUNS, buildings, 4).sum(axis=1) / (REQUEST * buildings)
+    increase = np.median(result.trace.objective[:, -1]) / best.objective - 1
     print(f"{buildings:5,} buildings: {np.sum(result.confirmed)} of {RUNS} answers confirmed, "
-          f"{np.sum(shed.min(axis=1) < 1)} below what was asked; "
-          f"least shed {np.median(shed.min(axis=1)):.1%}, discomfort {more:+.1%}")  # fmt: skip
+          f"{np.sum(shed.min(axis=1) < 1)} below the request; "
+          f"least shed {np.median(shed.min(axis=1)):.1%}, discomfort {increase:+.1%}")  # fmt: skip

@@ -39,9 +39,9 @@ for name, hide in choices.items():
         continue
     result = sv.simulate(problem, plan, rounds=ROUNDS, runs=RUNS)
     assert result.confirmed is not None
-    place = result.x.reshape(-1, 5, 2)
-    apart = np.linalg.norm(np.diff(place, axis=1), axis=2).max(axis=1)
-    off = np.linalg.norm(place - best.x.reshape(5, 2), axis=2)
+    position = result.x.reshape(-1, 5, 2)
+    distance = np.linalg.norm(np.diff(position, axis=1), axis=2).max(axis=1)
+    error = np.linalg.norm(position - best.x.reshape(5, 2), axis=2)
     print(f"{name}: {np.sum(result.confirmed)} of {RUNS} answers confirmed, "
-          f"{np.sum(apart > RANGE)} out of range; largest distance {np.median(apart):.1f} m, "
-          f"robots {off.mean():.1f} m from the optimum")  # fmt: skip
+          f"{np.sum(distance > RANGE)} out of range; largest distance {np.median(distance):.1f} m, "
+          f"robots {error.mean():.1f} m from the optimum")  # fmt: skip

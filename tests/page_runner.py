@@ -1,6 +1,6 @@
 """Run the code of a page from top to bottom, as a reader would, and compare what it prints.
 
-What a fence says decides what is done with it:
+The language of a fenced block decides:
 
 ``python``               runs, as do files that it includes (``--8<-- "examples/a.py"``). The blocks
                          of a page share one namespace. What is printed must stand in the ``text``
@@ -14,8 +14,8 @@ What a fence says decides what is done with it:
 
 A page may go on with the files of another one: ``<!-- goes on from other.md -->``.
 
-``...`` in what is expected stands for anything. With ``PAGES=write`` in the environment a page is
-mended instead: what differs is replaced by what was printed.
+``...`` in expected output stands for anything. ``PAGES=write`` in the environment replaces output
+that differs by what was printed.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ import shlex
 import subprocess
 import sys
 from dataclasses import dataclass
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -61,18 +62,15 @@ def blocks_of(page: Path) -> list[Block]:
     """Return all fenced blocks of a page, in order."""
     return [
         Block(
-            language=found["language"],
-            title=found["title"],
-            text=found["text"],
-            start=found.start("text"),
-            end=found.end("text"),
+            language=fence["language"], title=fence["title"], text=fence["text"],
+            start=fence.start("text"), end=fence.end("text"),
         )
-        for found in _FENCE.finditer(page.read_text(encoding="utf-8"))
-    ]
+        for fence in _FENCE.finditer(page.read_text(encoding="utf-8"))
+    ]  # fmt: skip
 
 
 def run_page(page: Path, folder: Path) -> list[str]:
-    """Run a page in a folder of its own and return what differs, mended where that is asked for."""
+    """Run a page in a folder of its own and return what differs, or mend the page."""
     blocks = blocks_of(page)
     reader = _Reader(folder)
     for earlier in _EARLIER.findall(page.read_text(encoding="utf-8")):
@@ -80,30 +78,25 @@ def run_page(page: Path, folder: Path) -> list[str]:
             if block.title is not None:
                 reader.read(block, None)
     with reader.shell:
-        for place, block in enumerate(blocks):
-            following = blocks[place + 1] if place + 1 < len(blocks) else None
+        for block, following in zip_longest(blocks, blocks[1:]):
             reader.read(block, following)
     if os.environ.get("PAGES") == "write":
-        _mend(page, reader.found)
+        text = page.read_text(encoding="utf-8")
+        for block, new in reversed(reader.differences):
+            text = text[: block.start] + new + text[block.end :]
+        page.write_text(text, encoding="utf-8")
         return []
-    return [f"expected:\n{old.text}\ngot:\n{new}" for old, new in reader.found]
-
-
-def _mend(page: Path, found: list[tuple[Block, str]]) -> None:
-    text = page.read_text(encoding="utf-8")
-    for block, new in reversed(found):
-        text = text[: block.start] + new + text[block.end :]
-    page.write_text(text, encoding="utf-8")
+    return [f"expected:\n{old.text}\ngot:\n{new}" for old, new in reader.differences]
 
 
 class _Reader:
-    """Does what a page says, and notes every block that shows something else."""
+    """Follows a page, and keeps every block that shows something else."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.shell = _Shell(folder)
         self.names: dict[str, Any] = {"__name__": "__page__"}
-        self.found: list[tuple[Block, str]] = []
+        self.differences: list[tuple[Block, str]] = []
 
     def read(self, block: Block, following: Block | None) -> None:
         assert block.language in LANGUAGES, f"a block of language {block.language!r}"
@@ -121,22 +114,20 @@ class _Reader:
     def _python(self, block: Block, following: Block | None) -> None:
         printed = io.StringIO()
         with contextlib.redirect_stdout(printed):
-            exec(compile(whole(block.text), "<page>", "exec"), self.names)  # noqa: S102
-        shown = following is not None and following.language == "text" and not following.title
-        expected = following.text if following is not None and shown else ""
-        if not matches(printed.getvalue(), expected):
-            assert shown, f"printed, and no text block shows it:\n{printed.getvalue()}"
-            assert following is not None
-            self.found.append((following, printed.getvalue()))
+            exec(compile(with_includes(block.text), "<page>", "exec"), self.names)  # noqa: S102
+        output = printed.getvalue()
+        if following is None or following.language != "text" or following.title:
+            assert not output, f"printed, and no text block shows it:\n{output}"
+        elif not matches(output, following.text):
+            self.differences.append((following, output))
 
     def _console(self, block: Block) -> None:
-        texts, same = [], True
+        text = ""
         for command, expected in commands_of(block.text):
             printed = self.shell.run(command)
-            same = same and matches(printed, expected)
-            texts.append(f"$ {command}\n{expected if matches(printed, expected) else printed}")
-        if not same:
-            self.found.append((block, "".join(texts)))
+            text += f"$ {command}\n{expected if matches(printed, expected) else printed}"
+        if text != block.text:
+            self.differences.append((block, text))
 
 
 class _Shell:
@@ -179,25 +170,15 @@ class _Shell:
         raise AssertionError(f"the shell ended in {command}")
 
 
-def whole(text: str) -> str:
+def with_includes(text: str) -> str:
     """Return a block with the files that it includes."""
-    return _INCLUDED.sub(lambda found: (ROOT / found[1]).read_text(encoding="utf-8"), text)
+    return _INCLUDED.sub(lambda line: (ROOT / line[1]).read_text(encoding="utf-8"), text)
 
 
 def commands_of(text: str) -> list[tuple[str, str]]:
     """Return the commands of a console block, each with the lines below it."""
-    found: list[tuple[str, str]] = []
-    open_ended = False
-    for line in text.splitlines():
-        if line.startswith("$ "):
-            found.append((line.removeprefix("$ "), ""))
-            open_ended = line.endswith("\\")
-        elif open_ended:
-            found[-1] = (f"{found[-1][0]}\n{line}", "")
-            open_ended = line.endswith("\\")
-        else:
-            found[-1] = (found[-1][0], found[-1][1] + line + "\n")
-    return found
+    command = re.compile(r"^\$ ((?:.*\\\n)*.*)\n((?:(?!\$ ).*\n)*)", re.MULTILINE)
+    return [(match[1], match[2]) for match in command.finditer(text)]
 
 
 def matches(printed: str, expected: str) -> bool:

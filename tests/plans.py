@@ -27,9 +27,9 @@ def planned(
 ) -> NoisePlan:
     """The joint plan, or the paper's, of a certificate or of a problem of the gallery."""
     hide = sv.Trajectory(radius=radius)
-    asked: dict[str, Any] = {"epsilon": math.log(3), "delta": 0.05, "hide": hide}
-    how = sv.paper.plan if method == "paper" else sv.plan
-    return how(certified(of) if isinstance(of, str) else of, **(asked | change))
+    promise: dict[str, Any] = {"epsilon": math.log(3), "delta": 0.05, "hide": hide}
+    plan_of = sv.paper.plan if method == "paper" else sv.plan
+    return plan_of(certified(of) if isinstance(of, str) else of, **(promise | change))
 
 
 def coupled_entries(cloud: CloudView) -> list[tuple[int, int, Expression]]:

@@ -1,16 +1,13 @@
 from __future__ import annotations
 
-import importlib
 import re
 import runpy
-import sys
 from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 
 import sottovoce
-from sottovoce.algorithm.algorithm import PriceRounds
 from sottovoce.algorithm.dual_averaging import DualAveraging
 from sottovoce.cli import COMMANDS, GROUPS
 
@@ -24,10 +21,8 @@ TEST = re.compile(r"`(test_\w+)`")
 
 
 def known_tests() -> set[str]:
-    found: set[str] = set()
-    for path in (ROOT / "tests").rglob("*.py"):
-        found |= set(re.findall(r"def (test_\w+)", path.read_text(encoding="utf-8")))
-    return found
+    sources = (path.read_text(encoding="utf-8") for path in (ROOT / "tests").rglob("*.py"))
+    return {name for source in sources for name in re.findall(r"def (test_\w+)", source)}
 
 
 def test_the_reference_has_every_public_name() -> None:
@@ -49,10 +44,10 @@ def test_the_page_of_commands_is_written_from_the_command_line() -> None:
 
 def test_formulas_become_mathml() -> None:
     hook = runpy.run_path(str(DOCS / "_hooks" / "mathematics.py"))
-    found = hook["on_page_content"](r'<p><span class="arithmatex">\(x &lt; \mu_l^2\)</span></p>')
-    assert "<msubsup>" in found
-    assert "<mo>&#x0003C;</mo>" in found  # what HTML escaped is a formula again
-    assert "arithmatex" not in found
+    html = hook["on_page_content"](r'<p><span class="arithmatex">\(x &lt; \mu_l^2\)</span></p>')
+    assert "<msubsup>" in html
+    assert "<mo>&#x0003C;</mo>" in html  # what HTML escaped is a formula again
+    assert "arithmatex" not in html
     for wrong in (r"\nothing x", r"\begin{aligned} a &= b \end{aligned}"):
         with pytest.raises(ValueError, match="must be LaTeX that latex2mathml knows"):
             hook["on_page_content"](f'<span class="arithmatex">\\({wrong}\\)</span>')
@@ -86,25 +81,3 @@ def test_the_page_on_the_algorithm_has_its_constants() -> None:
     stated = dict(re.findall(r"^\| `(\w+)` \| ([\d.e-]+) \|", page, re.MULTILINE))
     expected = asdict(DualAveraging())
     assert {name: float(stated[name]) for name in expected} == expected
-
-
-def code_of_extending(folder: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Write the page's code into files and return their names: a module, and what uses it."""
-    monkeypatch.syspath_prepend(str(folder))
-    monkeypatch.delitem(sys.modules, "plain_ascent", raising=False)
-    blocks = FENCE.findall((DOCS / "how-to" / "extending.md").read_text(encoding="utf-8"))
-    assert [title for title, _ in blocks] == ["plain_ascent.py", "", "", ""]
-    names = [str(folder / (title or f"block{b}.py")) for b, (title, _) in enumerate(blocks)]
-    for name, (_, code) in zip(names, blocks, strict=True):
-        Path(name).write_text(code, encoding="utf-8")
-    return names
-
-
-def test_what_the_page_on_extending_writes_is_an_algorithm_a_problem_and_a_set(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    _, _, problem, region = code_of_extending(tmp_path, monkeypatch)
-    module = importlib.import_module("plain_ascent")
-    assert isinstance(module.PlainAscent(), PriceRounds)
-    runpy.run_path(problem)
-    runpy.run_path(region)

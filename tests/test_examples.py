@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-SHOWN = {  # by test_pages, which runs them as well
+SHOWN = {  # by test_pages, which runs them as well, and by the README
     name
     for page in (ROOT / "docs").rglob("*.md")
     for name in re.findall(r'^--8<-- "examples/(\w+)\.py"$', page.read_text("utf-8"), re.MULTILINE)
-}
+} | {"quickstart"}
 EXAMPLES = [path for path in sorted((ROOT / "examples").glob("*.py")) if path.stem not in SHOWN]
 
 

@@ -25,7 +25,6 @@ SLOW = {
     "how-to/regression.md": "a certificate and many runs",
     "how-to/robots.md": "a certificate and many runs",
     "how-to/cluster.md": "processes of their own, each with its imports",
-    "how-to/extending.md": "runs of an algorithm of its own",
     "tutorial/network.md": "a cloud and three agents",
 }
 

@@ -19,11 +19,11 @@ class Terminal(io.StringIO):
         return True
 
 
-def heard_by(heard: list[tuple[str, float | None]]) -> Any:
-    def hear(doing: str, share: float | None = None) -> None:
-        heard.append((doing, share))
+def callback_into(messages: list[tuple[str, float | None]]) -> Any:
+    def callback(doing: str, share: float | None = None) -> None:
+        messages.append((doing, share))
 
-    return hear
+    return callback
 
 
 def test_a_pipe_gets_lines_after_the_patience_and_not_before(
@@ -39,9 +39,9 @@ def test_a_pipe_gets_lines_after_the_patience_and_not_before(
         time.sleep(0.5)
     tell("afterwards")
     time.sleep(0.2)
-    said = capsys.readouterr()
-    assert said.err == "planning: 25%\n"
-    assert said.out == ""
+    output = capsys.readouterr()
+    assert output.err == "planning: 25%\n"
+    assert output.out == ""
 
 
 def test_lines_are_apart(capsys: pytest.CaptureFixture[str]) -> None:
@@ -78,17 +78,18 @@ def test_by_default_only_a_terminal_is_shown_anything(monkeypatch: pytest.Monkey
         assert tell is not silent
 
 
+@pytest.mark.core
 def test_a_callback_gets_what_is_being_done() -> None:
-    heard: list[tuple[str, float | None]] = []
-    hear = heard_by(heard)
+    messages: list[tuple[str, float | None]] = []
+    callback = callback_into(messages)
     problem = sv.gallery.paper()
-    certificate = sv.certify(problem, progress=hear)
-    assert [doing.partition(":")[0] for doing, _ in heard] == ["certifying"] * len(heard)
-    assert any("sensitivities of 4 sums to 7 agents" in doing for doing, _ in heard)
+    certificate = sv.certify(problem, progress=callback)
+    assert [doing.partition(":")[0] for doing, _ in messages] == ["certifying"] * len(messages)
+    assert any("sensitivities of 4 sums to 7 agents" in doing for doing, _ in messages)
     hide = sv.Trajectory(radius=0.1, rounds=100)
-    plan = sv.plan(certificate, epsilon=1.0, delta=1e-3, hide=hide, progress=hear)
-    assert heard[-1][0] == "planning: noise for 7 agents"
-    sv.simulate(problem, plan, rounds=100, runs=2, progress=hear)
-    said = [doing for doing, _ in heard]
-    assert "round 64 of 100" in said
-    assert heard[-1] == ("round 100 of 100", 1.0)
+    plan = sv.plan(certificate, epsilon=1.0, delta=1e-3, hide=hide, progress=callback)
+    assert messages[-1][0] == "planning: noise for 7 agents"
+    sv.simulate(problem, plan, rounds=100, runs=2, progress=callback)
+    tasks = [doing for doing, _ in messages]
+    assert "round 64 of 100" in tasks
+    assert messages[-1] == ("round 100 of 100", 1.0)

@@ -92,7 +92,7 @@ class Network:
             "--out", self.folder / "answers.json", *more,
         )  # fmt: skip
 
-    def said(self, name: str) -> str:
+    def log(self, name: str) -> str:
         """What a process has written to standard error."""
         path = self.folder / f"{name}.err"
         return path.read_text(encoding="utf-8") if path.exists() else ""
@@ -110,7 +110,7 @@ class Network:
             if facts is not None and facts["rounds"] >= round_:
                 return int(facts["rounds"])
             time.sleep(0.05)
-        raise AssertionError(f"round {round_} did not come: {self.said('cloud')[-2000:]}")
+        raise AssertionError(f"round {round_} did not come: {self.log('cloud')[-2000:]}")
 
     def wait_for_port(self) -> None:
         """Wait until the cloud listens."""
@@ -122,7 +122,7 @@ class Network:
             ):
                 return
             time.sleep(0.05)
-        raise AssertionError(f"no cloud listens: {self.said('cloud')[-2000:]}")
+        raise AssertionError(f"no cloud listens: {self.log('cloud')[-2000:]}")
 
 
 def ended(*processes: subprocess.Popen[bytes], patience: float = PATIENCE) -> list[int]:
@@ -182,18 +182,18 @@ def speak(kind: str, sock: socket.socket, keys: Path) -> socket.socket:
 
 def flood(kind: str, port: int, keys: Path, *, voices: int, until: Callable[[], bool]) -> None:
     """Open connections that come to nothing, or send nonsense over them, until asked to stop."""
-    held: list[socket.socket] = []
+    connections: list[socket.socket] = []
     while not until():
         with contextlib.suppress(OSError):
             sock = connect(port)
             try:
-                held.append(speak(kind, sock, keys))
+                connections.append(speak(kind, sock, keys))
             except OSError:
                 sock.close()
-        while len(held) > voices:
-            held.pop(0).close()
+        while len(connections) > voices:
+            connections.pop(0).close()
         time.sleep(0.01)
-    for sock in held:
+    for sock in connections:
         sock.close()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import problems as p
 import pytest
 
 import sottovoce as sv
@@ -11,16 +12,8 @@ from sottovoce.errors import ProblemError
 NEED = np.array([3.0, 4.0, 1.5])
 
 
-def named() -> sv.Problem:
-    x = sv.agents(["mill", "hill", "dam"], lower=-10, upper=10)
-    return sv.Problem(
-        objectives=[(x[0] - 9) ** 2, (x[1] + 4) ** 4, (x[2] - 1) ** 2],
-        constraints=[sv.total(x) <= 3, x[1] ** 2 + x[2] ** 2 <= 20],
-    )
-
-
 def test_a_problem_finds_its_named_agents() -> None:
-    problem = named()
+    problem = p.readme(["mill", "hill", "dam"])
     assert problem.cloud.agent_labels() == ["mill", "hill", "dam"]
     assert problem.evaluate([1.0, 2.0, 3.0]).rows.tolist() == [3.0, -7.0]
 
@@ -60,7 +53,7 @@ def test_agents_of_one_name_from_two_calls_keep_their_own_bounds() -> None:
     problems = [
         sv.Problem(objectives=[-s[0], -s[1]], constraints=[s[0] + s[1] <= 9]) for s in (x, y)
     ]
-    assert [p.cloud.upper().tolist() for p in problems] == [[1, 1], [5, 5]]
+    assert [each.cloud.upper().tolist() for each in problems] == [[1, 1], [5, 5]]
 
 
 def test_agents_that_nothing_names_belong_to_their_value() -> None:

@@ -159,21 +159,6 @@ def test_constraints_take_names_and_count_without_them() -> None:
     assert "gap" in str(named.evaluate([1.0, 0.0]))
 
 
-def test_the_same_statement_has_the_same_fingerprint() -> None:
-    assert p.readme().fingerprint == p.readme().fingerprint
-    assert p.readme().fingerprint != p.bakeries().fingerprint
-    assert p.bakeries().cloud.fingerprint == p.bakeries().cloud.fingerprint
-
-
-def test_a_long_sum_is_stated_in_little_time() -> None:
-    x = sv.agents(300, lower=0, upper=1)
-    problem = sv.Problem(
-        objectives=[s**2 for s in x], constraints=[sum(x) <= 100, np.ones(300) @ x >= 50]
-    )
-    assert problem.cloud.sums.labels()
-    assert problem.evaluate(np.full(300, 0.25)).rows[0] == pytest.approx(-25)
-
-
 def test_evaluate_reports_objective_values_and_violations() -> None:
     at = p.readme().evaluate([1.0, 2.0, 3.0])
     assert at.objective == pytest.approx(64 + 1296 + 4)

@@ -47,14 +47,14 @@ def test_the_version_is_the_packages() -> None:
 
 
 def test_a_shell_completes_commands_and_options() -> None:
-    asked = {
+    completion = {
         "_SOTTOVOCE_COMPLETE": "complete_bash",
         "COMP_WORDS": "sottovoce pla",
         "COMP_CWORD": "1",
     }
     code = "import sys; sys.argv[0] = 'sottovoce'; from sottovoce.cli import main; main()"
     done = subprocess.run(
-        [sys.executable, "-c", code], env=os.environ | asked, capture_output=True, text=True,
+        [sys.executable, "-c", code], env=os.environ | completion, capture_output=True, text=True,
         timeout=60, check=False,
     )  # fmt: skip
     assert done.stdout.split() == ["plan"]
@@ -253,8 +253,8 @@ def test_a_ledger_rounds_what_is_spent_up_and_what_remains_down(tmp_path: Path) 
 
 def test_identities_are_made_issued_and_revoked(tmp_path: Path) -> None:
     keys = tmp_path / "keys"
-    made = ("identity", "init", "--dir", keys, "--agents", "3", "--gateway", "2-3", "--host", "a.b")
-    assert run_cli(*made).code == 0
+    init = ("identity", "init", "--dir", keys, "--agents", "3", "--gateway", "2-3", "--host", "a.b")
+    assert run_cli(*init).code == 0
     assert {path.name for path in (keys / "agents").iterdir()} == {"1", "2-3"}
     certificate = keys / "agents" / "1" / "cert.pem"
     before = certificate.read_bytes()

@@ -259,10 +259,3 @@ def test_a_result_is_a_figure(result: Any, suffix: str, tmp_path: Path) -> None:
     done = run_cli("plot", tmp_path / "result.npz", "--out", tmp_path / f"figure.{suffix}")
     assert done.code == 0, done.err
     assert (tmp_path / f"figure.{suffix}").stat().st_size > 5_000
-
-
-def test_files_with_private_answers_are_for_their_owner(tmp_path: Path) -> None:
-    assert run_cli("identity", "init", "--dir", tmp_path / "keys", "--agents", "1").code == 0
-    keys = [*(tmp_path / "keys").rglob("*.key"), tmp_path / "keys" / "agents" / "1" / "key.pem"]
-    for key in keys:
-        assert stat.S_IMODE(key.stat().st_mode) & 0o077 == 0

@@ -43,7 +43,7 @@ def done(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Network]:
             copy_store(net.store, folder / "old")
             assert net.status()["rounds"] < ROUNDS
             cloud = net.cloud(*options, rounds=ROUNDS)
-            assert ended(cloud, *agents) == [0, 0, 0, 0], net.said("cloud") + net.said("agent1")
+            assert ended(cloud, *agents) == [0, 0, 0, 0], net.log("cloud") + net.log("agent1")
         yield net
 
 
@@ -93,7 +93,7 @@ def test_no_state_of_an_agent_is_in_any_log(done: Network) -> None:
     for number in (1, 2, 3):
         (x,) = answer(done.folder / f"{number}.json")["x"]
         for name in ("cloud", "agent1", "agent2", "agent3"):
-            assert f"{x:.4f}" not in done.said(name)
+            assert f"{x:.4f}" not in done.log(name)
 
 
 def test_the_ledger_was_charged_once_for_every_agent(done: Network) -> None:
@@ -129,7 +129,7 @@ def test_an_agent_refuses_to_take_part_in_another_run(done: Network, tmp_path: P
             done.keys / "agents" / "1", "--cloud", other.address,
         )  # fmt: skip
         assert ended(agent) == [2]
-        assert "1.state" in other.said("agent")
+        assert "1.state" in other.log("agent")
 
 
 @pytest.mark.slow
@@ -149,7 +149,7 @@ def test_a_killed_process_goes_on_where_it_was(victim: str, tmp_path: Path) -> N
             cloud = net.cloud(rounds=rounds)
         else:
             one = net.agent(1)
-        assert ended(cloud, one, rest) == [0, 0, 0], net.said("cloud")
+        assert ended(cloud, one, rest) == [0, 0, 0], net.log("cloud")
         facts = net.status()
         assert (facts["status"], facts["rounds"]) == ("done", rounds)
         answers = answer(net.folder / "answers.json")["x"] | {"1": answer(tmp_path / "1.json")["x"]}
@@ -191,12 +191,12 @@ def test_a_store_that_lost_rounds_is_refused_and_new_begins_anew(tmp_path: Path)
         halted_halfway(net)
         put_back(net, mark=False)
         assert ended(net.cloud(rounds=600)) == [2]
-        assert "run.db" in net.said("cloud")
-        assert "--new" in net.said("cloud")
+        assert "run.db" in net.log("cloud")
+        assert "--new" in net.log("cloud")
         for path in (net.problem / "agents").glob("*.state"):
             path.unlink()
         cloud, gateway = net.cloud("--new", rounds=20), net.gateway()
-        assert ended(cloud, gateway) == [0, 0], net.said("cloud")
+        assert ended(cloud, gateway) == [0, 0], net.log("cloud")
         assert net.status()["rounds"] == 20
         assert list(tmp_path.glob("run.db.lost-*"))
         assert ended(net.cloud("--new", rounds=20)) == [2]  # the run is whole now
@@ -216,26 +216,33 @@ def test_agents_prove_a_rollback_and_the_run_halts_for_good(tmp_path: Path) -> N
         assert ended(net.cloud(rounds=600)) == [2]
 
 
+def refused_cloud(net: Network, store: Path, ledger: Path, *more: str) -> str:
+    """Start a cloud in this process, which must refuse the run, and return what it logs."""
+    cloud = run_cli(
+        "cloud", net.problem, "--keys", net.keys, "--store", store, "--ledger", ledger,
+        "--listen", f"127.0.0.1:{free_port()}", "--rounds", ROUNDS, *more,
+    )  # fmt: skip
+    assert cloud.code == 2, cloud.err
+    return cloud.err
+
+
 def test_a_ledger_refuses_an_old_store(done: Network, tmp_path: Path) -> None:
-    with Network(tmp_path) as net:
-        net.keys, net.problem = done.keys, done.problem
-        for path in (done.folder / "old").iterdir():
-            (tmp_path / path.name).write_bytes(path.read_bytes())
-        book = done.folder / "budget.db"
-        assert ended(net.cloud("--keep-states", "--ledger", book, rounds=ROUNDS)) == [2]
-        assert "RollbackError" in net.said("cloud")
-        assert sv.Ledger(book).spent("north") == pytest.approx(0.532517, rel=1e-5)  # once
+    for path in (done.folder / "old").iterdir():
+        (tmp_path / path.name).write_bytes(path.read_bytes())
+    book = done.folder / "budget.db"
+    assert "RollbackError" in refused_cloud(done, tmp_path / "run.db", book, "--keep-states")
+    assert sv.Ledger(book).spent("north") == pytest.approx(0.532517, rel=1e-5)  # once
 
 
-def test_a_budget_that_does_not_cover_a_run_refuses_it_before_it_begins(tmp_path: Path) -> None:
-    with Network(tmp_path) as net:
-        net.make_keys()
-        book = tmp_path / "budget.db"
-        sv.Ledger(book).grant(["north", "south"], 3.0, 0.01, hide="trajectory", radius=2.0)
-        assert ended(net.cloud("--ledger", book)) == [2]
-        assert "BudgetError" in net.said("cloud")
-        assert "west" in net.said("cloud")
-        assert sv.Ledger(book).spent("north") == 0.0
+def test_a_budget_that_does_not_cover_a_run_refuses_it_before_it_begins(
+    done: Network, tmp_path: Path
+) -> None:
+    book = tmp_path / "budget.db"
+    sv.Ledger(book).grant(["north", "south"], 3.0, 0.01, hide="trajectory", radius=2.0)
+    log = refused_cloud(done, tmp_path / "run.db", book)
+    assert "BudgetError" in log
+    assert "west" in log
+    assert sv.Ledger(book).spent("north") == 0.0
 
 
 @pytest.mark.slow
@@ -247,7 +254,7 @@ def test_a_flood_does_not_stop_a_run(kind: str, tmp_path: Path) -> None:
         with flooded(kind, net):
             cloud = net.cloud(rounds=400)
             gateway = net.gateway()
-            assert ended(gateway, cloud) == [0, 0], net.said("gateway") + net.said("cloud")
+            assert ended(gateway, cloud) == [0, 0], net.log("gateway") + net.log("cloud")
         assert net.status()["rounds"] == 400
 
 
@@ -282,7 +289,7 @@ def test_a_split_cloud_runs_with_a_helper(tmp_path: Path) -> None:
         half = ("--keys", net.keys / "cloud", "--helper", f"wss://127.0.0.1:{other}")
         cloud = net.cloud(*half, rounds=30)
         agents = [net.agent(number) for number in (1, 2, 3)]
-        assert ended(cloud, *agents) == [0] * 4, net.said("cloud") + net.said("helper")
+        assert ended(cloud, *agents) == [0] * 4, net.log("cloud") + net.log("helper")
         assert "collude" in run_cli("status", net.store).out
         assert helper.poll() in (None, 0)
 
@@ -322,7 +329,7 @@ async def on_the_network(
     return list(results)
 
 
-def held(problem: sv.Problem, *names: str) -> dict[str, Any]:
+def groups_of(problem: sv.Problem, *names: str) -> dict[str, Any]:
     """Agents and gateways of a problem by the names of their keys, which count from 1."""
     ranges = {name: [int(end) for end in name.split("-")] for name in names}
     return {
@@ -347,7 +354,7 @@ def test_a_simulation_has_the_bits_of_the_network(name: str, keys: Path, tmp_pat
     problem, own = make(), {} if step is None else {"algorithm": step}
     noise = p.plan(problem.cloud, radius=0.1, rounds=40)
     simulated = sv.simulate(problem, noise, seed=17, **own)
-    results = asyncio.run(on_the_network(noise, held(problem, *parts), keys, tmp_path, **own))
+    results = asyncio.run(on_the_network(noise, groups_of(problem, *parts), keys, tmp_path, **own))
     np.testing.assert_array_equal(np.concatenate([r.x for r in results]), simulated.x[0])
     np.testing.assert_array_equal(np.concatenate([r.last_x for r in results]), simulated.last_x[0])
     np.testing.assert_array_equal(results[0].price, simulated.price[0])
@@ -357,7 +364,7 @@ def test_an_agent_refuses_simulated_noise_unless_it_allows_it(keys: Path, tmp_pa
     problem = p.bakeries()
     noise = p.plan(problem, radius=0.1, rounds=40)
     with pytest.raises(sv.errors.NetworkError, match="simulated"):
-        asyncio.run(on_the_network(noise, held(problem, "1"), keys, tmp_path, allow=False))
+        asyncio.run(on_the_network(noise, groups_of(problem, "1"), keys, tmp_path, allow=False))
 
 
 @pytest.mark.slow

@@ -78,8 +78,8 @@ def test_what_is_assumed_is_checked_and_sensitivities_and_noise_keep_their_digit
     assert status["compactness of X"] == "proven"
     assert "Slater's condition" in status
     if sensitivity is not None:
-        found = certificate.sensitivity.dense()
-        np.testing.assert_allclose(found, sensitivity, rtol=1e-6, atol=1e-12)
+        bounds = certificate.sensitivity.dense()
+        np.testing.assert_allclose(bounds, sensitivity, rtol=1e-6, atol=1e-12)
     noise = p.plan(certificate, delta=1e-3, radius=0.5, rounds=200)
     np.testing.assert_allclose(noise.sigma, sigma, rtol=DIGITS)
     assert noise.gdp_mu.max() == pytest.approx(0.3884012, rel=1e-6)

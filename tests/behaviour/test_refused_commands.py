@@ -93,10 +93,10 @@ def places(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 def test_a_command_refuses_in_one_line_with_its_exit_code(
     name: str, places: dict[str, str], tmp_path: Path
 ) -> None:
-    words, code, said = ROWS[name]
+    command, code, words = ROWS[name]
     here = places | {"tmp": str(tmp_path)}
-    done = run_cli(*[word.format(**here) if "{" in word else word for word in words])
+    done = run_cli(*[word.format(**here) if "{" in word else word for word in command])
     assert done.code == code, done.out + done.err
     assert "Traceback" not in done.err
     output = " ".join(done.err.replace("│", " ").split())
-    assert not missing(output, said), output
+    assert not missing(output, words), output

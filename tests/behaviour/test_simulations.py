@@ -123,9 +123,9 @@ def test_a_hidden_step_by_a_user_is_an_algorithm_of_the_default_kind() -> None:
 
 def test_rounds_come_from_the_plan_that_names_them() -> None:
     plan = p.plan(problem(), rounds=40)
-    named, said = sv.simulate(problem(), plan), sv.simulate(problem(), plan, rounds=40)
+    named, stated = sv.simulate(problem(), plan), sv.simulate(problem(), plan, rounds=40)
     assert named.rounds == 40
-    np.testing.assert_array_equal(named.x, said.x)
+    np.testing.assert_array_equal(named.x, stated.x)
 
 
 def test_the_papers_algorithm_runs_the_papers_release() -> None:
@@ -149,27 +149,21 @@ def test_a_gradient_that_falls_is_warned_of() -> None:
         sv.simulate(stated, rounds=5)
 
 
-def test_progress_is_reported_to_a_callback() -> None:
-    output: list[str] = []
-    p.certify(p.readme(), progress=lambda doing, share=None: output.append(doing))
-    assert output
-
-
 def test_an_audit_finds_no_more_than_was_promised() -> None:
     """100 games: the measured mu is a lower bound that holds with probability 95%."""
-    found = sv.audit(problem(), noise(), agent=0, runs=100, rounds=8)
-    assert found.passed
-    assert found.game_passed
-    assert found.played_mu <= found.claimed_mu
-    assert found.leaks == ""
-    assert found.noise.passed
+    report = sv.audit(problem(), noise(), agent=0, runs=100, rounds=8)
+    assert report.passed
+    assert report.game_passed
+    assert report.played_mu <= report.claimed_mu
+    assert report.leaks == ""
+    assert report.noise.passed
 
 
 @pytest.mark.compiled
 def test_an_audit_sees_a_sampler_that_adds_less_noise_than_planned() -> None:
     quiet = SimulatedSampler(noise().sigma / 20, seed=3)
-    found = sv.audit(problem(), noise(), agent=0, runs=100, rounds=8, sampler=quiet)
-    assert not found.passed
+    report = sv.audit(problem(), noise(), agent=0, runs=100, rounds=8, sampler=quiet)
+    assert not report.passed
 
 
 @pytest.mark.compiled

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import pkgutil
+import re
 import sys
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager, nullcontext
@@ -26,17 +27,17 @@ OPTIONS = (
 """A session without what costs more than most tests: plugins, terminal, garbage collection."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Fault:
-    """A part that breaks the promise.
+    """A part that breaks the guarantee.
 
     Attributes:
         name: what is broken.
         seam: where, a key of ``SEAMS``.
         breaks: takes the sound part and returns the broken one.
-        killed_by: the test that must fail, ``file::function[case]`` below tests/.
+        killed_by: the test that must fail, ``function[case]`` anywhere below tests/.
         slow: whether that takes more than ten seconds, or a cheaper test finds the same fault.
-        hangs: whether that test waits for what never comes, and fails when its patience ends.
+        hangs: whether that test waits for what never comes, and fails at its timeout.
     """
 
     name: str
@@ -47,9 +48,28 @@ class Fault:
     hangs: bool = False
 
 
+def _files_of_tests() -> dict[str, list[Path]]:
+    files: dict[str, list[Path]] = {}
+    definition = re.compile(r"^(?:async )?def (test_\w+)", re.MULTILINE)
+    for path in TESTS.rglob("test_*.py"):
+        for name in definition.findall(path.read_text(encoding="utf-8")):
+            files.setdefault(name, []).append(path)
+    return files
+
+
+FILES_OF_TESTS = _files_of_tests()
+
+
+def node_of(test: str) -> str:
+    """Return the node id of a test, from its name and case."""
+    files = FILES_OF_TESTS.get(test.partition("[")[0], [])
+    assert len(files) == 1, f"{test} must be one test, got it in {files or 'no file'}"
+    return f"{files[0]}::{test}"
+
+
 def changed(change: Callable[[Any], Any]) -> Callable[[Any], Any]:
     """Break a function: change what it returns."""
-    return lambda sound: lambda *given, **more: change(sound(*given, **more))
+    return lambda sound: lambda *arguments, **options: change(sound(*arguments, **options))
 
 
 def returning(value: Any = None) -> Callable[[Any], Any]:
@@ -66,6 +86,7 @@ def injected(fault: Fault) -> Iterator[None]:
     broken = fault.breaks(sound)
     modules = own_modules()
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("hypothesis.internal.conjecture.engine.MAX_SHRINKS", 0)  # any example will do
         patch.setattr(owner, name, broken)
         for module in () if isinstance(owner, type) else modules:
             for alias in [alias for alias, value in vars(module).items() if value is sound]:
@@ -115,7 +136,7 @@ class Watch:
         self.reports.append(report)
 
 
-def failures(*nodes: str, fault: Fault | None = None) -> list[str]:
+def failures(*tests: str, fault: Fault | None = None) -> list[str]:
     """Run tests in this process, with or without a fault; return how their cases failed.
 
     Raises:
@@ -125,14 +146,14 @@ def failures(*nodes: str, fault: Fault | None = None) -> list[str]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
         options = OPTIONS if fault is None else (*OPTIONS, "-x")  # one case that fails is enough
-        code = pytest.main([*options, *(str(TESTS / node) for node in nodes)], plugins=[watch])
+        code = pytest.main([*options, *map(node_of, tests)], plugins=[watch])
     calls = [report for report in watch.reports if report.when == "call"]
     others = [report for report in watch.reports if report.when != "call" and not report.passed]
     assert not others, f"{others[0].nodeid} must fail by itself, got {others[0].longreprtext}"
-    assert code in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED), f"{nodes} must run: {code}"
-    assert calls, f"{nodes} must have cases, got none"
+    assert code in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED), f"{tests} must run: {code}"
+    assert calls, f"{tests} must have cases, got none"
     if fault is not None and not fault.slow:
-        assert not any("slow" in report.keywords for report in calls), f"{nodes} must not be slow"
+        assert not any("slow" in report.keywords for report in calls), f"{tests} must not be slow"
     return [_reason(report, fault) for report in calls if report.failed]
 
 

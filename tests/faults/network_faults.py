@@ -17,20 +17,9 @@ from sottovoce.network.protocol.codec import pack
 from sottovoce.network.protocol.messages import Code
 from sottovoce.network.protocol.receipt import next_digest
 
-CLOUD = "network/test_cloud.py::"
-HOLD = "network/test_hold.py::"
-MACHINE = "network/test_cloud_machine.py::"
-RELAY = "network/test_relay.py::"
-ROUNDS = "network/test_rounds.py::"
-STORE = "network/test_store.py::"
-DAMAGE = "network/test_store_damage.py::"
-DEPENDS = (
-    "network/test_release.py::test_what_is_sent_depends_on_what_is_said_through_the_releases_alone"
-)
-OUTSIDE = (
-    "network/test_release.py::test_nothing_from_outside_the_certified_domain_enters_a_round[joint]"
-)
-IN_RANGE = ROUNDS + "test_ranges_are_those_of_the_certified_domain"
+DEPENDS = "test_what_is_sent_depends_on_what_is_said_through_the_releases_alone"
+OUTSIDE = "test_nothing_from_outside_the_certified_domain_enters_a_round[joint]"
+IN_RANGE = "test_ranges_are_those_of_the_certified_domain"
 
 
 class Anything:
@@ -223,106 +212,81 @@ def sends_first(actions: Any) -> Any:
 
 
 SENT = (
-    Fault(name="prices from sums without noise", seam="played round", breaks=leaking(price_leak),
-          killed_by=DEPENDS + "[paper-joint]"),
-    Fault(name="a gradient entry sent bare", seam="played round", breaks=leaking(entry_leak),
-          killed_by=DEPENDS + "[coupled-paper]"),
-    Fault(name="raw contributions hashed into receipts", seam="played round",
-          breaks=leaking(digest_leak), killed_by=DEPENDS + "[paper-joint]"),
-    Fault(name="a contribution without noise in the answer", seam="played round",
-          breaks=leaking(lambda record, bare: {"answer": record.answer + bare}),
-          killed_by=DEPENDS + "[paper-joint]"),
-    Fault(name="gradient entries of others sent too", seam="message of a round",
-          breaks=all_entries,
-          killed_by=MACHINE + "test_an_agent_is_sent_its_own_gradient_entries_only"),
-    Fault(name="cloud checks X instead of the domain", seam="ranges of parties",
-          breaks=original_boxes, killed_by=IN_RANGE),
-    Fault(name="agents told half the grid", seam="ranges of parties", breaks=half_grid,
-          killed_by=IN_RANGE),
-    Fault(name="sums without noise taken from messages", seam="range of a party",
-          breaks=every_sum,
-          killed_by=ROUNDS
-          + "test_a_sum_that_nobody_can_move_is_a_public_constant_and_asked_of_nobody"),
-    Fault(name="clip left out", seam="clip", breaks=as_said, killed_by=OUTSIDE),
-    Fault(name="contributions clipped at the lower end only", seam="clip",
-          breaks=lower_end_only, killed_by=OUTSIDE),
-    Fault(name="a clipped contribution is answered", seam="accepted part", breaks=answered,
-          killed_by=MACHINE
-          + "test_what_is_outside_its_range_is_clipped_recorded_and_never_answered"),
-    Fault(name="an agent counted twice in a round", seam="forgotten part", breaks=returning(),
-          killed_by=MACHINE + "test_agents_that_come_back_in_other_company_are_counted_once"),
-    Fault(name="a second contribution replaces the first", seam="collected part", breaks=latest,
-          killed_by=MACHINE + "test_a_second_different_contribution_is_refused_and_recorded"),
-    Fault(name="a gateway's total held for some of its agents", seam="deadline",
-          breaks=holds_some,
-          killed_by=MACHINE + "test_a_gateways_total_is_held_as_a_whole_or_waited_for"),
-    Fault(name="a rolled back store goes on", seam="cloud machine", breaks=forgetful,
-          killed_by=MACHINE + "test_a_liar_cannot_halt_the_run_but_a_genuine_receipt_does"),
-    Fault(name="a relay that waits for one of its agents", seam="cloud machine",
-          breaks=first_awaited,
-          killed_by=RELAY
-          + "test_a_relay_describes_those_below_as_the_cloud_would_and_says_their_total"),
-    Fault(name="a relay that believes every receipt", seam="receipts of a relay",
-          breaks=lambda _: lambda self, k, receipt: self.last[:32],
-          killed_by=RELAY
-          + "test_whoever_is_ahead_of_a_relay_comes_back_later_and_a_wrong_receipt_harms_"
-          "nobody_else"),
-    Fault(name="prices in the store not held against its releases", seam="resumed run",
-          breaks=trusting, hangs=True,
-          killed_by=CLOUD + "test_prices_that_do_not_follow_from_the_releases_are_refused"),
-    Fault(name="a round sent whose prices ran away", seam="cloud's step", breaks=runs_away,
-          killed_by=ROUNDS + "test_prices_that_run_away_end_the_round_with_its_number"),
-    Fault(name="a failing agent repeats itself where a trajectory is hidden",
-          seam="substitute of a failed step", breaks=returning(None),
-          killed_by="network/test_substitute.py::"
-          "test_an_agent_behind_a_gateway_fails_alone_and_repeats_itself_where_rounds_count_by_"
-          "themselves[trajectory-0.0]"),
-    Fault(name="contributions not rounded to the grid", seam="contributions",
-          breaks=lambda _: lambda self, x: np.floor(x / 0.5).astype(np.int64),
-          killed_by="network/test_local_round.py::"
+    Fault("prices from sums without noise", "played round", leaking(price_leak),
+          DEPENDS + "[paper-joint]"),
+    Fault("a gradient entry sent bare", "played round", leaking(entry_leak),
+          DEPENDS + "[coupled-paper]"),
+    Fault("raw contributions hashed into receipts", "played round", leaking(digest_leak),
+          DEPENDS + "[paper-joint]"),
+    Fault("a contribution without noise in the answer", "played round",
+          leaking(lambda record, bare: {"answer": record.answer + bare}),
+          DEPENDS + "[paper-joint]"),
+    Fault("gradient entries of others sent too", "message of a round", all_entries,
+          "test_an_agent_is_sent_its_own_gradient_entries_only"),
+    Fault("cloud checks X instead of the domain", "ranges of parties", original_boxes, IN_RANGE),
+    Fault("agents told half the grid", "ranges of parties", half_grid, IN_RANGE),
+    Fault("sums without noise taken from messages", "range of a party", every_sum,
+          "test_a_sum_that_nobody_can_move_is_a_public_constant_and_asked_of_nobody"),
+    Fault("clip left out", "clip", as_said, OUTSIDE),
+    Fault("contributions clipped at the lower end only", "clip", lower_end_only, OUTSIDE),
+    Fault("a clipped contribution is answered", "accepted part", answered,
+          "test_what_is_outside_its_range_is_clipped_recorded_and_never_answered"),
+    Fault("an agent counted twice in a round", "forgotten part", returning(),
+          "test_agents_that_come_back_in_other_company_are_counted_once"),
+    Fault("a second contribution replaces the first", "collected part", latest,
+          "test_a_second_different_contribution_is_refused_and_recorded"),
+    Fault("a gateway's total held for some of its agents", "deadline", holds_some,
+          "test_a_gateways_total_is_held_as_a_whole_or_waited_for"),
+    Fault("a rolled back store goes on", "cloud machine", forgetful,
+          "test_a_liar_cannot_halt_the_run_but_a_genuine_receipt_does"),
+    Fault("a relay that waits for one of its agents", "cloud machine", first_awaited,
+          "test_a_relay_describes_those_below_as_the_cloud_would_and_says_their_total"),
+    Fault("a relay that believes every receipt", "receipts of a relay",
+          lambda _: lambda self, k, receipt: self.last[:32],
+          "test_whoever_is_ahead_of_a_relay_comes_back_later_and_a_wrong_receipt_"
+          "harms_nobody_else"),
+    Fault("prices in the store not held against its releases", "resumed run", trusting,
+          "test_prices_that_do_not_follow_from_the_releases_are_refused", hangs=True),
+    Fault("a round sent whose prices ran away", "cloud's step", runs_away,
+          "test_prices_that_run_away_end_the_round_with_its_number"),
+    Fault("a failing agent repeats itself where a trajectory is hidden",
+          "substitute of a failed step", returning(None),
+          "test_an_agent_behind_a_gateway_fails_alone_and_repeats_itself_where_"
+          "rounds_count_by_themselves[trajectory-0.0]"),
+    Fault("contributions not rounded to the grid", "contributions",
+          lambda _: lambda self, x: np.floor(x / 0.5).astype(np.int64),
           "test_contributions_are_whole_steps_of_the_grid_half_to_even_and_within_their_range"),
-    Fault(name="a contribution sent before it is saved", seam="agent's step",
-          breaks=changed(sends_first),
-          killed_by="network/test_agent_machine.py::"
+    Fault("a contribution sent before it is saved", "agent's step", changed(sends_first),
           "test_a_round_makes_it_step_save_and_send_in_this_order"),
-    Fault(name="a simulation that calls itself secure", seam="configuration",
-          breaks=says_secure, hangs=True,
-          killed_by=CLOUD + "test_agents_refuse_simulated_noise_and_other_problems"),
-    Fault(name="more rounds than the plan covers", seam="check of a request",
-          breaks=returning(), killed_by=CLOUD + "test_requests_that_cannot_be_met_are_refused"),
-    Fault(name="an undernoised plan is served", seam="check of a request", breaks=returning(),
-          killed_by=CLOUD + "test_an_undernoised_plan_is_never_served"),
-    Fault(name="stragglers held where a trajectory is hidden", seam="check of a request",
-          breaks=returning(), killed_by=HOLD + "test_hold_is_refused_where_a_trajectory_is_hidden"),
-    Fault(name="a run that held agents continued where a trajectory is hidden",
-          seam="check of a store", breaks=returning(),
-          killed_by=HOLD
-          + "test_a_store_with_held_rounds_is_not_continued_where_a_trajectory_is_hidden"),
-    Fault(name="two agents of one name", seam="distinct labels", breaks=returning(),
-          killed_by="problem/test_problem.py::test_labels_of_agents_are_unique_in_a_problem"),
+    Fault("a simulation that calls itself secure", "configuration", says_secure,
+          "test_agents_refuse_simulated_noise_and_other_problems", hangs=True),
+    Fault("more rounds than the plan covers", "check of a request", returning(),
+          "test_requests_that_cannot_be_met_are_refused"),
+    Fault("an undernoised plan is served", "check of a request", returning(),
+          "test_an_undernoised_plan_is_never_served"),
+    Fault("stragglers held where a trajectory is hidden", "check of a request", returning(),
+          "test_hold_is_refused_where_a_trajectory_is_hidden"),
+    Fault("a run that held agents continued where a trajectory is hidden", "check of a store",
+          returning(),
+          "test_a_store_with_held_rounds_is_not_continued_where_a_trajectory_is_hidden"),
+    Fault("two agents of one name", "distinct labels", returning(),
+          "test_labels_of_agents_are_unique_in_a_problem"),
 )  # fmt: skip
 
 KEPT = (
-    Fault(name="round sent before it is committed", seam="commit", breaks=later,
-          killed_by="network/test_release.py::"
+    Fault("round sent before it is committed", "commit", later,
           "test_a_round_is_on_disk_before_a_byte_of_it_is_sent"),
-    Fault(name="a store that forgets a round", seam="commit", breaks=forgets,
-          killed_by=STORE + "test_releases_are_stored_as_integers_and_never_overwritten"),
-    Fault(name="a released round replaced by another", seam="commit", breaks=replaces,
-          killed_by=STORE + "test_releases_are_stored_as_integers_and_never_overwritten"),
-    Fault(name="commits not durable", seam="store's connection",
-          breaks=pragma("synchronous = OFF"),
-          killed_by=STORE + "test_every_commit_waits_for_the_disk"),
-    Fault(name="erased contributions left on disk", seam="store's connection",
-          breaks=pragma("secure_delete = OFF"),
-          killed_by=STORE + "test_every_commit_waits_for_the_disk"),
-    Fault(name="what was said in earlier rounds kept", seam="store's connection",
-          breaks=keeps_states,
-          killed_by=STORE
-          + "test_what_was_said_is_erased_with_the_next_round_or_the_end_unless_asked_for"),
-    Fault(name="a mark that is not written", seam="mark", breaks=returning(),
-          killed_by=DAMAGE + "test_a_halt_that_was_lost_is_missed"),
-    Fault(name="seals that hold anything", seam="seal", breaks=returning(b"sealed"),
-          killed_by=DAMAGE
-          + "test_a_flipped_bit_in_any_field_of_the_last_round_is_found[attendance]"),
+    Fault("a store that forgets a round", "commit", forgets,
+          "test_releases_are_stored_as_integers_and_never_overwritten"),
+    Fault("a released round replaced by another", "commit", replaces,
+          "test_releases_are_stored_as_integers_and_never_overwritten"),
+    Fault("commits not durable", "store's connection", pragma("synchronous = OFF"),
+          "test_every_commit_waits_for_the_disk"),
+    Fault("erased contributions left on disk", "store's connection", pragma("secure_delete = OFF"),
+          "test_every_commit_waits_for_the_disk"),
+    Fault("what was said in earlier rounds kept", "store's connection", keeps_states,
+          "test_what_was_said_is_erased_with_the_next_round_or_the_end_unless_asked_for"),
+    Fault("a mark that is not written", "mark", returning(), "test_a_halt_that_was_lost_is_missed"),
+    Fault("seals that hold anything", "seal", returning(b"sealed"),
+          "test_a_flipped_bit_in_any_field_of_the_last_round_is_found[attendance]"),
 )  # fmt: skip

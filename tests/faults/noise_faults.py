@@ -10,10 +10,8 @@ from fault import Fault, changed, returning
 from sottovoce.network.round_arithmetic import SimulatedSampler, noisy_sigma
 from sottovoce.privacy.sampler import STEPS, Released, Sampler, SecureSampler
 
-SAMPLER = "privacy/test_sampler.py::"
-LAW = SAMPLER + "test_few_draws_are_gaussian_independent_fresh_and_on_every_output"
-RELEASE = "network/test_release.py::"
-EACH_DRAW = SAMPLER + "test_every_draw_is_released_once_as_it_came_however_large"
+LAW = "test_few_draws_are_gaussian_independent_fresh_and_on_every_output"
+EACH_DRAW = "test_every_draw_is_released_once_as_it_came_however_large"
 
 
 def source(change: Any) -> Any:
@@ -126,61 +124,43 @@ def less(sigma: Any) -> Any:
 
 
 NOISE = (
-    Fault(name="noise clamped at 3 sigma", seam="source of draws",
-          breaks=source(lambda z: np.clip(z, -3, 3)), killed_by=LAW),
-    Fault(name="noise a tenth too small", seam="source of draws",
-          breaks=source(lambda z: 0.9 * z), killed_by=LAW),
-    Fault(name="noise off centre", seam="source of draws",
-          breaks=source(lambda z: z + 0.1), killed_by=LAW),
-    Fault(name="noise that is uniform", seam="source of draws",
-          breaks=source(lambda z: np.random.default_rng(2).uniform(-3**0.5, 3**0.5, z.size)),
-          killed_by=LAW),
-    Fault(name="correlation at lag 997", seam="source of draws", breaks=source(echo()),
-          killed_by=LAW),
-    Fault(name="draws that saturate at 32 bits", seam="source of draws",
-          breaks=lambda sound: lambda: lambda at: [
+    Fault("noise clamped at 3 sigma", "source of draws", source(lambda z: np.clip(z, -3, 3)), LAW),
+    Fault("noise a tenth too small", "source of draws", source(lambda z: 0.9 * z), LAW),
+    Fault("noise off centre", "source of draws", source(lambda z: z + 0.1), LAW),
+    Fault("noise that is uniform", "source of draws",
+          source(lambda z: np.random.default_rng(2).uniform(-3**0.5, 3**0.5, z.size)), LAW),
+    Fault("correlation at lag 997", "source of draws", source(echo()), LAW),
+    Fault("draws that saturate at 32 bits", "source of draws", lambda sound: lambda: lambda at: [
               max(-(2**31), min(2**31 - 1, z)) for z in sound()(at)],
-          killed_by=SAMPLER + "test_the_source_of_draws_does_not_saturate"),
-    Fault(name="two outputs correlated 0.6", seam="draws of the pool", breaks=taken(correlated),
-          killed_by=LAW),
-    Fault(name="first output bare in every sixteenth release", seam="draws of the pool",
-          breaks=taken(bare_in_sixteen), killed_by=LAW),
-    Fault(name="draws clamped at 5 sigma in the pool", seam="draws of the pool",
-          breaks=taken(lambda z, _: np.clip(z, -5 * STEPS, 5 * STEPS)), killed_by=EACH_DRAW),
-    Fault(name="every 997th release's noise used again", seam="draws of the pool",
-          breaks=put_back(997), killed_by=EACH_DRAW),
-    Fault(name="pool not emptied", seam="draws of the pool", breaks=put_back(1), killed_by=LAW),
-    Fault(name="noise from NumPy's generator", seam="draws of the pool",
-          breaks=lambda _: lambda pool, count: np.rint(
-              STEPS * np.random.default_rng().normal(size=count)).astype(np.int64),
-          killed_by=EACH_DRAW),
-    Fault(name="float noise instead of integers", seam="secure release", breaks=floats,
-          killed_by=SAMPLER + "test_low_bits_of_secure_outputs_say_nothing_about_the_value"),
-    Fault(name="values not rounded to their grid before the noise", seam="secure release",
-          breaks=coarse, killed_by=EACH_DRAW + "[release]"),
-    Fault(name="draws reused after a fork", seam="process of the pool",
-          breaks=returning((1, 0)),
-          killed_by=SAMPLER + "test_a_pool_that_another_process_filled_is_not_used"),
-    Fault(name="copies share the pool", seam="copy of a sampler", breaks=with_pool,
-          killed_by=SAMPLER + "test_copies_and_pickles_carry_no_noise"),
-    Fault(name="noise drawn after what is said is known", seam="noise drawn ahead",
-          breaks=returning(),
-          killed_by="network/test_rounds.py::"
+          "test_the_source_of_draws_does_not_saturate"),
+    Fault("two outputs correlated 0.6", "draws of the pool", taken(correlated), LAW),
+    Fault("first output bare in every sixteenth release", "draws of the pool",
+          taken(bare_in_sixteen), LAW),
+    Fault("draws clamped at 5 sigma in the pool", "draws of the pool",
+          taken(lambda z, _: np.clip(z, -5 * STEPS, 5 * STEPS)), EACH_DRAW),
+    Fault("every 997th release's noise used again", "draws of the pool", put_back(997), EACH_DRAW),
+    Fault("pool not emptied", "draws of the pool", put_back(1), LAW),
+    Fault("noise from NumPy's generator", "draws of the pool",
+          lambda _: lambda pool, count: np.rint(
+              STEPS * np.random.default_rng().normal(size=count)).astype(np.int64), EACH_DRAW),
+    Fault("float noise instead of integers", "secure release", floats,
+          "test_low_bits_of_secure_outputs_say_nothing_about_the_value"),
+    Fault("values not rounded to their grid before the noise", "secure release", coarse,
+          EACH_DRAW + "[release]"),
+    Fault("draws reused after a fork", "process of the pool", returning((1, 0)),
+          "test_a_pool_that_another_process_filled_is_not_used"),
+    Fault("copies share the pool", "copy of a sampler", with_pool,
+          "test_copies_and_pickles_carry_no_noise"),
+    Fault("noise drawn after what is said is known", "noise drawn ahead", returning(),
           "test_noise_is_drawn_before_what_is_said_in_its_round_is_known"),
-    Fault(name="noise added to the wrong sum", seam="totals",
-          breaks=changed(lambda total: np.roll(total, 1)),
-          killed_by="network/test_rounds.py::test_the_same_contributions_and_noise_"
-          "give_the_same_release_as_solve_bit_for_bit[paper]"),
-    Fault(name="cloud's sampler made with less noise than planned", seam="deployed sampler",
-          breaks=changed(Weaker),
-          killed_by=RELEASE + "test_the_cloud_adds_the_planned_sigma_to_every_kind_of_output"
-          "[joint]"),
-    Fault(name="sigma of later outputs too small", seam="sigma of a release",
-          breaks=changed(less),
-          killed_by=RELEASE
-          + "test_what_is_sent_has_independent_gaussian_noise_of_the_planned_sigma[paper]"),
-    Fault(name="simulated noise in a real run", seam="deployed sampler",
-          breaks=lambda _: lambda plan: SimulatedSampler(noisy_sigma(plan), 1, done=0),
-          killed_by="network/test_cloud.py::"
+    Fault("noise added to the wrong sum", "totals", changed(lambda total: np.roll(total, 1)),
+          "test_the_same_contributions_and_noise_give_the_same_release_as_solve_"
+          "bit_for_bit[paper]"),
+    Fault("cloud's sampler made with less noise than planned", "deployed sampler", changed(Weaker),
+          "test_the_cloud_adds_the_planned_sigma_to_every_kind_of_output[joint]"),
+    Fault("sigma of later outputs too small", "sigma of a release", changed(less),
+          "test_what_is_sent_has_independent_gaussian_noise_of_the_planned_sigma[paper]"),
+    Fault("simulated noise in a real run", "deployed sampler",
+          lambda _: lambda plan: SimulatedSampler(noisy_sigma(plan), 1, done=0),
           "test_secure_runs_differ_and_store_integers_whose_noise_has_the_right_size"),
 )  # fmt: skip

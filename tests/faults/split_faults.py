@@ -12,9 +12,8 @@ from sottovoce.network.protocol.actions import Participant
 from sottovoce.network.protocol.codec import MaskName
 from sottovoce.privacy.sampler import FARTHEST, Released
 
-VIEWS = "study/test_views.py::test_every_party_finds_no_more_than_claimed"
-HALVES = "privacy/test_sampler.py::test_both_halves_of_a_split_cloud_add_noise"
-MACHINE = "network/test_helper_machine.py::"
+VIEWS = "test_every_party_finds_no_more_than_claimed"
+HALVES = "test_both_halves_of_a_split_cloud_add_noise"
 
 
 def residues_as_they_are(_: Any) -> Any:
@@ -56,40 +55,29 @@ def unchecked(_: Any) -> Any:
 
 
 SPLIT = (
-    Fault(name="helper adds no noise", seam="helper's noise",
-          breaks=lambda _: lambda sampler, residues: residues, killed_by=HALVES),
-    Fault(name="helper adds no noise, seen from the cloud", seam="helper's noise",
-          breaks=lambda _: lambda sampler, residues: residues, killed_by=VIEWS + "[cloud]",
-          slow=True),
-    Fault(name="noise of one half only in what is released", seam="secure release of residues",
-          breaks=residues_as_they_are, killed_by=HALVES),
-    Fault(name="noise of one half only, seen from outside", seam="secure release of residues",
-          breaks=residues_as_they_are, killed_by=VIEWS + "[outside]", slow=True),
-    Fault(name="mask reused for two rounds", seam="masks", breaks=in_pairs,
-          killed_by="network/test_masks.py::"
+    Fault("helper adds no noise", "helper's noise", lambda _: lambda sampler, residues: residues,
+          HALVES),
+    Fault("helper adds no noise, seen from the cloud", "helper's noise",
+          lambda _: lambda sampler, residues: residues, VIEWS + "[cloud]", slow=True),
+    Fault("noise of one half only in what is released", "secure release of residues",
+          residues_as_they_are, HALVES),
+    Fault("noise of one half only, seen from outside", "secure release of residues",
+          residues_as_they_are, VIEWS + "[outside]", slow=True),
+    Fault("mask reused for two rounds", "masks", in_pairs,
           "test_no_mask_returns_in_another_round_session_run_or_agent"),
-    Fault(name="mask reused for two rounds, seen from the cloud", seam="masks", breaks=in_pairs,
-          killed_by=VIEWS + "[cloud]", slow=True),
-    Fault(name="mask reused after a crash with another contribution", seam="session",
-          breaks=returning(bytes(16)),
-          killed_by="network/test_masks.py::"
+    Fault("mask reused for two rounds, seen from the cloud", "masks", in_pairs, VIEWS + "[cloud]",
+          slow=True),
+    Fault("mask reused after a crash with another contribution", "session", returning(bytes(16)),
           "test_a_masker_never_covers_two_contributions_with_one_mask"),
-    Fault(name="mask of a round given out twice in one process", seam="masked contribution",
-          breaks=again,
-          killed_by="network/test_masks.py::"
+    Fault("mask of a round given out twice in one process", "masked contribution", again,
           "test_a_masker_never_covers_two_contributions_with_one_mask"),
-    Fault(name="an agent counts twice in an answer", seam="who takes part", breaks=unchecked,
-          killed_by=MACHINE + "test_no_agent_counts_twice_in_a_round"),
-    Fault(name="masks do not depend on the agents that they cover", seam="key of masks",
-          breaks=whomever,
-          killed_by="network/test_masks.py::"
+    Fault("an agent counts twice in an answer", "who takes part", unchecked,
+          "test_no_agent_counts_twice_in_a_round"),
+    Fault("masks do not depend on the agents that they cover", "key of masks", whomever,
           "test_masks_of_one_session_share_no_number_whomever_they_cover"),
-    Fault(name="another question about an answered round gets an answer", seam="question",
-          breaks=returning(bytes(32)),
-          killed_by=MACHINE
-          + "test_another_question_about_an_answered_round_is_refused_and_recorded"),
-    Fault(name="agent takes the cloud's word for grids and bounds", seam="pledge",
-          breaks=returning(True), hangs=True,
-          killed_by="network/test_split_hostile.py::"
-          "test_an_agent_goes_by_what_both_halves_say[grid]"),
+    Fault("another question about an answered round gets an answer", "question",
+          returning(bytes(32)),
+          "test_another_question_about_an_answered_round_is_refused_and_recorded"),
+    Fault("agent takes the cloud's word for grids and bounds", "pledge", returning(True),
+          "test_an_agent_goes_by_what_both_halves_say[grid]", hangs=True),
 )  # fmt: skip
