@@ -70,14 +70,6 @@ def test_the_papers_constants_come_out_over_the_original_box() -> None:
     assert Fraction(constants.k_prime[5]) ** 2 >= 100**2 + 4
 
 
-def test_of_a_square_of_a_sum_only_the_sum_is_released() -> None:
-    x = sv.agents(2, lower=-1, upper=1)
-    coupled = Problem(
-        agents=x, objectives=[x[0], x[1]], constraints=[(x[0] + 10 * x[1]) ** 2 <= 50]
-    )
-    np.testing.assert_allclose(certify(coupled).sensitivity.dense(), [[1.0, 10.0]], rtol=1e-9)
-
-
 def test_hard_constraints_over_a_large_box_stay_within_five_percent() -> None:
     x = sv.agents(7, lower=-10, upper=10)
     problem = Problem(

@@ -264,13 +264,13 @@ def test_what_is_undefined_is_not_convex() -> None:
     for f, at in ((-log(x), 0.0), (1 / x, 0.0), (-sqrt(x - 1), 0.0)):
         found = curvature(f, {x: (0.0, 1.0)})
         assert (found.status, found.witness) == ("fails", {x: at})
-        assert "undefined at x = 0" in found.how
+        assert "undefined at x = 0" in found.detail
 
 
 def test_convex_beyond_all_rules_is_said_to_be_checked_only() -> None:
     found = curvature(x * exp(y / x), POSITIVE)
     assert (found.status, found.strict) == ("numerical", False)
-    assert "points" in found.how
+    assert "points" in found.detail
 
 
 def test_a_missing_symbol_is_named() -> None:
@@ -309,7 +309,7 @@ SINGULAR = [
 def test_singular_points_are_found(f: Expression, box: Box, order: int, at: Any) -> None:
     found = smoothness(f, box, order=order)
     assert (found.status, found.witness) == ("fails", at)
-    assert "shrink the box" in found.how
+    assert "shrink the box" in found.detail
 
 
 def test_a_pole_between_sample_points_is_found_by_the_change_of_sign() -> None:

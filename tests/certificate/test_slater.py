@@ -102,7 +102,7 @@ def test_without_an_interior_the_condition_fails_and_names_the_constraint(constr
     found = find(problem)
     assert found.status == "fails"
     assert found.slack >= 0
-    assert "hard is" in found.how
+    assert "hard is" in found.detail
 
 
 @pytest.mark.parametrize(
@@ -205,7 +205,7 @@ def test_slaters_condition_asks_equalities_for_a_point_and_inequalities_for_an_i
     assert found.status == "numerical"
     assert found.slack < 0
     assert abs(Numeric(problem).constraints(found.point)[0]) < 1e-12
-    assert "equalities met to rounding" in found.how
+    assert "equalities met to rounding" in found.detail
 
 
 def test_equalities_alone_need_no_interior() -> None:

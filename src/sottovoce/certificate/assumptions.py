@@ -36,13 +36,13 @@ _NAMED = 6  # rows that a note lists
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Assumption:
-    """One assumption of Theorem 1 and what is known of it.
+    """One assumption of Theorem 1 and its status.
 
     Attributes:
         name: what is assumed, e.g. "convexity of g2".
         status: "proven", "numerical" (checked, not proven), "fails", "unchecked" (and why), or
             "note": it does not hold, and nothing needs it to.
-        detail: how it was established, or what fails and what to do about it.
+        detail: the proof, or what fails and the remedy.
         witness: a point where it fails, by the names of the states, or the Slater point's slack.
         row: the constraint it speaks of, from 0, if it speaks of one.
     """
@@ -64,15 +64,15 @@ def public_assumptions(cloud: CloudView, domain: Sequence[Group]) -> Iterator[As
         status="proven",
         detail="every X_i is a closed box with finite bounds",
     )
-    kept = {group.name: group for group in domain}
+    boxes = {group.name: group for group in domain}
     named = [group for group in domain if group.count == 1]
-    alike = _many(cloud, domain)
+    proven = _proven_by_template(cloud, domain)
     for first, family in _firsts(cloud.constraints):
         if family.linear is not None:
             for row in range(family.rows):
                 yield from _proven_row(family.label(row), first + row)
         for row, g in enumerate(family.rest):
-            if first + row in alike:
+            if first + row in proven:
                 yield from _proven_row(family.label(row), first + row)
             else:
                 yield from _of_term(family.label(row), first + row, g, named)
@@ -80,47 +80,43 @@ def public_assumptions(cloud: CloudView, domain: Sequence[Group]) -> Iterator[As
             for t, h in enumerate(part.terms):
                 # One proof per term and sign of its weights serves all rows that use it.
                 for sign in _signs(part):
-                    group = kept[part.group.name]
                     term = h if sign > 0 else negate(h)
-                    yield from _of_term(family.label(t), first + t, term, [group])
+                    yield from _of_term(family.label(t), first + t, term, [boxes[part.group.name]])
     yield from _regions(cloud, domain)
     point = slater_point(cloud, domain)
-    yield Assumption(name="Slater's condition", status=point.status, detail=point.how)
+    yield Assumption(name="Slater's condition", status=point.status, detail=point.detail)
 
 
-def _many(cloud: CloudView, domain: Sequence[Group]) -> set[int]:
-    """Rows over many agents, each term of a single one, that are proven form by form."""
-    large = [
+def _proven_by_template(cloud: CloudView, domain: Sequence[Group]) -> set[int]:
+    """Rows over many agents, each term of a single one, proven once per template of terms."""
+    large = {
         first + row
         for first, family in _firsts(cloud.constraints)
         for row, g in enumerate(family.rest)
         if len(g.symbols) > _MANY
-    ]
-    if not large:
-        return set()
-    open_rows: set[int] = set()
-    for fleet in fleets_of(domain, cloud.constraints):
+    }
+    for fleet in fleets_of(domain, cloud.constraints) if large else ():
         for part in fleet.parts():
             for column, t in enumerate(part.terms):
-                one = fleet.terms[t]
-                if one.is_symbol or (fleet.places and _together(one, fleet.group, order=2)):
+                h = fleet.terms[t]
+                if h.is_symbol or (fleet.places and _convex_and_smooth(h, fleet.group, order=2)):
                     continue
-                open_rows |= set(part.rows[:, column].tolist())
-    return set(large) - open_rows
+                large -= set(part.rows[:, column].tolist())
+    return large
 
 
-def _together(formula: Expression, group: Group, *, order: int) -> Judgement | None:
-    """What holds for all agents of a fleet, if it is proven that they are convex and smooth."""
-    found = _judged(convexity, formula, [group])
-    if found.status != "proven":
+def _convex_and_smooth(formula: Expression, group: Group, *, order: int) -> Judgement | None:
+    """The judgement of convexity for all agents of a fleet, if they are proven smooth too."""
+    judgement = _judged(convexity, formula, [group])
+    if judgement.status != "proven":
         return None
     smooth = _judged(partial(smoothness, order=order), formula, [group])
-    return found if smooth.status == "proven" else None
+    return judgement if smooth.status == "proven" else None
 
 
 def _proven_row(label: str, row: int) -> Iterator[Assumption]:
-    for what, how in (("convexity", CONVEX), ("smoothness", SMOOTH)):
-        yield Assumption(name=f"{what} of {label}", status="proven", detail=how, row=row)
+    for name, detail in (("convexity", CONVEX), ("smoothness", SMOOTH)):
+        yield Assumption(name=f"{name} of {label}", status="proven", detail=detail, row=row)
 
 
 def _firsts(families: Sequence[Constraint]) -> Iterator[tuple[int, Constraint]]:
@@ -145,11 +141,11 @@ def _regions(cloud: CloudView, domain: Sequence[Group]) -> Iterator[Assumption]:
 
 
 def convex_sums(
-    cloud: CloudView, domain: Sequence[Group], found: Sequence[Assumption]
+    cloud: CloudView, domain: Sequence[Group], assumptions: Sequence[Assumption]
 ) -> dict[int, bool]:
-    """For each sum, from 0, whether it is proven convex, given the public assumptions ``found``."""
+    """For each sum, from 0, whether it is proven convex, given the public assumptions."""
     stated: dict[int, bool] = {}
-    for a in found:
+    for a in assumptions:
         if a.row is not None and a.name.startswith("convexity"):
             stated[a.row] = stated.get(a.row, True) and a.status == "proven"
     boxes = [group for group in domain if group.count == 1]
@@ -175,8 +171,8 @@ def private_assumptions(
     Unless all that is public is ``sound`` there is no saddle point to look for.
     """
     strict = True
-    known = _alike_objectives(problem, domain)
-    for group, objective, code, kept, local in zip(
+    known = _objectives_by_template(problem, domain)
+    for group, objective, code, box, local in zip(
         problem.groups, problem.objectives, problem.code, domain, problem.local, strict=True
     ):
         if code is not None:
@@ -188,20 +184,20 @@ def private_assumptions(
             )
             continue
         # Where the agent can be: its objective is evaluated nowhere else.
-        low, high = np.maximum(kept.lower, local.lower), np.minimum(kept.upper, local.upper)
-        own = [replace(group, lower=low, upper=np.maximum(low, high))]
-        found = known.get(group.name) or _judged(convexity, objective, own)
-        strict &= found.strict and objective.symbols >= set(group.symbols)
-        sound &= found.status != "fails"
-        yield _judged_as(f"convexity of the objective of {group.name}", found)
-        smooth = Judgement(status="proven", how=SMOOTH)
+        low, high = np.maximum(box.lower, local.lower), np.minimum(box.upper, local.upper)
+        inside = [replace(group, lower=low, upper=np.maximum(low, high))]
+        convex = known.get(group.name) or _judged(convexity, objective, inside)
+        strict &= convex.strict and objective.symbols >= set(group.symbols)
+        sound &= convex.status != "fails"
+        yield _judged_as(f"convexity of the objective of {group.name}", convex)
+        smooth = Judgement(status="proven", detail=SMOOTH)
         if group.name not in known:
-            smooth = _judged(partial(smoothness, order=1), objective, own)
+            smooth = _judged(partial(smoothness, order=1), objective, inside)
         yield _judged_as(f"smoothness of the objective of {group.name}", smooth)
     if sound and any(not o.plain(g) for g, o in zip(problem.groups, problem.local, strict=True)):
-        inside = _local_slater(problem)
-        sound = inside.status != "fails"
-        yield inside
+        slater = _local_slater(problem)
+        sound = slater.status != "fails"
+        yield slater
     yield _saddle_assumption(problem, strict, sound)
 
 
@@ -214,18 +210,18 @@ def _local_slater(problem: Problem) -> Assumption:
         point = local_slater_point(problem)
     except ProblemError as error:
         return Assumption(name=name, status="fails", detail=str(error))
-    return Assumption(name=name, status=point.status, detail=point.how)
+    return Assumption(name=name, status=point.status, detail=point.detail)
 
 
-def _alike_objectives(problem: Problem, domain: Sequence[Group]) -> dict[str, Judgement]:
-    """Objectives of named agents that are proven convex and smooth form by form, by their names."""
+def _objectives_by_template(problem: Problem, domain: Sequence[Group]) -> dict[str, Judgement]:
+    """Objectives of named agents proven convex and smooth once per template, by agents' names."""
     known: dict[str, Judgement] = {}
     code = [i for i, objective in enumerate(problem.code) if objective is not None]
     for fleet in fleets_of(problem.groups, [], problem.objectives, alone=code):
         if len(fleet.places) > 1 and fleet.objective.symbols:
-            found = _together(fleet.objective, fleet.within(domain), order=1)
-            if found is not None:
-                known |= {problem.groups[i].name: found for i in fleet.places}
+            judgement = _convex_and_smooth(fleet.objective, fleet.within(domain), order=1)
+            if judgement is not None:
+                known |= {problem.groups[i].name: judgement for i in fleet.places}
     return known
 
 
@@ -254,61 +250,58 @@ def _judged(
     ends |= {s: (a, a) for group in groups for s, a in group.parameters.items() if s in used}
     if any(group.count > _FEW for group in groups):
         hull = {s: (float(low.min()), float(high.max())) for s, (low, high) in ends.items()}
-        found = judge(formula, hull, parameters=parameters)
-        if found.status == "proven":
-            return found
+        judgement = judge(formula, hull, parameters=parameters)
+        if judgement.status == "proven":
+            return judgement
     return judge(formula, ends, parameters=parameters)
 
 
-def _judged_as(name: str, verdict: Judgement, row: int | None = None) -> Assumption:
-    detail, at = verdict.how, verdict.witness
-    if verdict.status == "fails" and name.startswith("convexity"):
+def _judged_as(name: str, judgement: Judgement, row: int | None = None) -> Assumption:
+    detail, witness = judgement.detail, None
+    if judgement.status == "fails" and name.startswith("convexity"):
         detail = (
             f"must be convex, got {detail}; restate it as a convex function or shrink the box to "
             "where it is one"
         )
-    witness = None if at is None else {s.name: float(v) for s, v in at.items()}
-    return Assumption(name=name, status=verdict.status, detail=detail, witness=witness, row=row)
+    if judgement.witness is not None:
+        witness = {s.name: float(v) for s, v in judgement.witness.items()}
+    return Assumption(name=name, status=judgement.status, detail=detail, witness=witness, row=row)
 
 
 def _saddle_assumption(problem: Problem, strict: bool, sound: bool) -> Assumption:
-    name = "regular and unique saddle point"
+    status, detail = _saddle_status(problem, strict, sound)
+    return Assumption(name="regular and unique saddle point", status=status, detail=detail)
+
+
+def _saddle_status(problem: Problem, strict: bool, sound: bool) -> tuple[Status, str]:
     if not sound:
-        return Assumption(name=name, status="fails", detail="an assumption above fails")
+        return "fails", "an assumption above fails"
     if any(code is not None for code in problem.code):
-        detail = "an objective is code, of which no saddle point can be computed"
-        return Assumption(name=name, status="unchecked", detail=detail)
+        return "unchecked", "an objective is code, of which no saddle point can be computed"
     if problem.size > SADDLE_LIMIT:
         unique = "x-hat is unique (strictly convex objectives); " if strict else ""
-        return Assumption(
-            name=name,
-            status="unchecked",
-            detail=f"{unique}{problem.size} states are too many to look: call sv.reference_optimum",
-        )
+        size = f"{problem.size} states are too many to look: call sv.reference_optimum"
+        return "unchecked", unique + size
     try:
         saddle = reference_optimum(problem)
     except SottovoceError as error:
-        return Assumption(name=name, status="fails", detail=str(error))
+        return "fails", str(error)
     if not saddle.regular:
         labels = problem.cloud.row_labels()
         rows = " and ".join(labels[j] for j in saddle.dependent[:_NAMED])
         more = len(saddle.dependent) - _NAMED
         rows += f" and {more} more" if more > 0 else ""
-        return Assumption(
-            name=name,
-            status="note",
-            detail=f"mu-hat need not be unique: the gradients of {rows} are linearly dependent at "
-            "x-hat, so that prices may share their worth in many ways; x-hat does not depend on it",
+        return "note", (
+            f"mu-hat need not be unique: the gradients of {rows} are linearly dependent at "
+            "x-hat, so that prices may share their worth in many ways; x-hat does not depend on it"
         )
-    found = f"KKT residual {saddle.residual:.1e}; active gradients independent"
+    detail = f"KKT residual {saddle.residual:.1e}; active gradients independent"
     if strict or saddle.unique:
-        how = "objectives strictly convex (proven)" if strict else "second-order condition"
-        return Assumption(name=name, status="numerical", detail=f"{found}; {how}")
-    return Assumption(
-        name=name,
-        status="unchecked",
-        detail=f"{found}; nothing curves L along component {saddle.flat[0] + 1} of x, so that "
-        "x-hat may not be unique: make the objectives strictly convex",
+        why = "objectives strictly convex (proven)" if strict else "second-order condition"
+        return "numerical", f"{detail}; {why}"
+    return "unchecked", (
+        f"{detail}; nothing curves L along component {saddle.flat[0] + 1} of x, so that "
+        "x-hat may not be unique: make the objectives strictly convex"
     )
 
 

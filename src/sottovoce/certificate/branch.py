@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import reduce
 from operator import add
-from typing import final
+from typing import Any, NamedTuple, final
 
 import numpy as np
 import numpy.typing as npt
@@ -29,21 +29,12 @@ _UNDERFLOW = 2.0**-1000  # more than all that numbers below 1 can lose by underf
 _quiet = np.errstate(all="ignore")
 
 
-@final
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Maximum:
-    """The outcome of a search.
-
-    Args:
-        upper: A certified upper bound of the maximum.
-        found: The largest value met, rounded down: never above the true maximum.
-        at: The point at which it was met.
-        boxes: How many boxes were bounded.
-    """
+class Maximum(NamedTuple):
+    """A certified upper bound, the largest value found (rounded down), its point, boxes spent."""
 
     upper: float
     found: float
-    at: FloatArray
+    point: FloatArray
     boxes: int
 
 
@@ -58,10 +49,10 @@ def maximise_norm(
     """Bound the maximum of a norm over a box, an interval of shape (n,), from above and from below.
 
     The search ends when upper <= found + tolerance * |found|, when no box can be improved, or when
-    `budget` boxes have been bounded. Boxes that cannot beat `found`, a value that is known to be
-    reached elsewhere, are cut.
+    `budget` boxes have been bounded. Boxes that cannot beat `found`, a value reached elsewhere, are
+    cut.
     """
-    at, settled, count = split_point(box.lower, box.upper), -np.inf, 0
+    point, settled, count = split_point(box.lower, box.upper), -np.inf, 0
     fresh = _Boxes(box.lower[:, None], box.upper[:, None], np.array([np.inf]), np.array([_AGAIN]))
     pool = fresh.pick(np.zeros(1, dtype=np.bool_))
     width = box.upper - box.lower
@@ -70,7 +61,7 @@ def maximise_norm(
         count += fresh.bound.size
         values = objective.value(probes)
         if values.max() > found:
-            found, at = float(values.max()), probes[:, values.argmax()]
+            found, point = float(values.max()), probes[:, values.argmax()]
         pool = _join([pool, fresh])
         goal = found + tolerance * abs(found) if np.isfinite(found) else -np.inf
         over = (pool.bound <= goal) | (pool.axis == _DONE)
@@ -78,8 +69,7 @@ def maximise_norm(
         pool = pool.pick(~over)
         left = pool.bound.max(initial=-np.inf)
         if left <= max(goal, settled) or count >= budget:
-            upper = max(left, settled, found)
-            return Maximum(upper=float(upper), found=found, at=at, boxes=count)
+            return Maximum(float(max(left, settled, found)), found, point, count)
         size = min(_BATCH, (budget - count + 1) // 2, pool.bound.size)  # each has two children
         best = np.zeros(pool.bound.size, dtype=np.bool_)
         best[np.argpartition(-pool.bound, size - 1)[:size]] = True
@@ -95,27 +85,21 @@ def split_point(lower: FloatArray, upper: FloatArray) -> FloatArray:
     return np.clip(np.where(spread, geometric, lower / 2 + upper / 2), lower, upper)
 
 
-@final
-@dataclass(frozen=True, slots=True)
-class _Boxes:
+class _Boxes(NamedTuple):
+    """Boxes (n, count), an upper bound of each, and the axis to halve it along."""
+
     lower: FloatArray
     upper: FloatArray
     bound: FloatArray
     axis: npt.NDArray[np.intp]
 
     def pick(self, chosen: BoolArray) -> _Boxes:
-        return _Boxes(
-            self.lower[:, chosen], self.upper[:, chosen], self.bound[chosen], self.axis[chosen]
-        )
+        fields: tuple[Any, ...] = self
+        return _Boxes(*(values[..., chosen] for values in fields))
 
 
 def _join(parts: Sequence[_Boxes]) -> _Boxes:
-    return _Boxes(
-        np.concatenate([part.lower for part in parts], axis=1),
-        np.concatenate([part.upper for part in parts], axis=1),
-        np.concatenate([part.bound for part in parts]),
-        np.concatenate([part.axis for part in parts]),
-    )
+    return _Boxes(*(np.concatenate(values, axis=-1) for values in zip(*parts, strict=True)))
 
 
 @_quiet
@@ -156,23 +140,16 @@ def _children(boxes: _Boxes, convex: BoolArray) -> _Boxes:
     centre, faces = split_point(low, high), convex[split.axis]
     left, right = split.upper.copy(), split.lower.copy()
     left[cut], right[cut] = np.where(faces, low, centre), np.where(faces, high, centre)
-    halves = (
-        _Boxes(split.lower, left, split.bound, split.axis),
-        _Boxes(right, split.upper, split.bound, split.axis),
-    )
-    return _join([again, *halves])
+    return _join([again, split._replace(upper=left), split._replace(lower=right)])
 
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Component:
-    """An expression as a function of n variables, written in several equivalent ways.
+    """An expression of n variables in equivalent forms, whose enclosures are intersected.
 
-    Args:
-        variables: The n symbols, in the order of the rows of boxes and points.
-        forms: Equivalent expressions; every enclosure is the intersection of theirs.
-        rising: Which variables the expression is proven not to decrease along.
-        affine: Which variables it is affine in, the others held fixed.
+    ``rising`` tells along which variables it is proven not to decrease, ``affine`` in which it is
+    affine, the others held fixed.
     """
 
     variables: tuple[Expression, ...]
@@ -186,7 +163,7 @@ class Component:
         variables: Sequence[Expression],
         nondecreasing: frozenset[Expression] = frozenset(),
     ) -> Component:
-        """Build a component; only those facts count that speak of its variables."""
+        """Build a component; facts about other variables do not count."""
         return Component(
             variables=tuple(variables),
             forms=tuple(forms),
@@ -244,10 +221,7 @@ def _meet(a: Interval, b: Interval) -> Interval:
 class Norm:
     """The objective |J|_2 of a matrix J of components, row by row; of a vector its length.
 
-    Args:
-        components: The entries, functions of the same n variables.
-        columns: How many columns J has.
-        sign: 1 or -1 for the objective sign * component, of a single one.
+    With ``sign`` 1 or -1 it is ``sign`` times the only component.
     """
 
     components: tuple[Component, ...]

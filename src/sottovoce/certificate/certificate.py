@@ -14,7 +14,7 @@ from sottovoce.certificate.assumptions import (
     public_assumptions,
 )
 from sottovoce.certificate.contributions import Contributions, contribution_ranges
-from sottovoce.certificate.domain import MARGIN, tightened_domain
+from sottovoce.certificate.domain import tightened_domain
 from sottovoce.certificate.sensitivity import Sensitivity, sensitivity
 from sottovoce.errors import CertificateError, ConvexityError, ProblemError
 from sottovoce.problem.agents import Group
@@ -57,10 +57,7 @@ class Certificate:
         return not any(a.status == "fails" for a in self.assumptions)
 
     def for_study(self) -> Certificate:
-        """Return the same without marks of hard constraints.
-
-        For studies of the noise alone, whose answers are not applied.
-        """
+        """Return it without marks of hard constraints; a study's answers are not applied."""
         plain = tuple(replace(family, hard=False) for family in self.cloud.constraints)
         return replace(self, cloud=replace(self.cloud, constraints=plain))
 
@@ -73,9 +70,9 @@ class Certificate:
         """
         for a in self.assumptions:
             if a.status == "fails":
-                at = "" if a.witness is None else f" (at {dict(a.witness)})"
+                point = "" if a.witness is None else f" (at {dict(a.witness)})"
                 kind = ConvexityError if a.name.startswith("convexity") else ProblemError
-                raise kind(f"{a.name}: {a.detail}{at}")
+                raise kind(f"{a.name}: {a.detail}{point}")
 
     def __repr__(self) -> str:
         return (
@@ -111,13 +108,12 @@ def certify(
     interval arithmetic with subdivision; a sampled maximum could only be too small.
 
     Args:
-        problem: the whole problem, or the cloud's part of it alone; the latter leaves out what
-            takes the objectives.
+        problem: the whole problem, or the cloud's part, which leaves out what takes objectives.
         tighten: shrink the boxes to what the public constraints imply, plus a margin of 1% of the
             width (see ``tightened_domain``); False keeps the original X.
         tolerance: relative gap between bound and largest value found at which subdivision stops.
-        progress: whether to show what is being done once it has taken two seconds, by default on a
-            terminal; or a callback.
+        progress: a callback, or whether to show what takes longer than two seconds; by default on
+            a terminal.
 
     Raises:
         ProblemError: if the constraints are proven to have no common point.
@@ -127,43 +123,31 @@ def certify(
     instance("problem", cloud, CloudView, "a Problem or its cloud")
     real("tolerance", tolerance, "positive and finite", lambda value: 0 < value < math.inf)
     with watched(progress) as tell:
-        return _certified(problem, cloud, tighten=tighten, tolerance=tolerance, tell=tell)
-
-
-def _certified(
-    problem: Problem | CloudView,
-    cloud: CloudView,
-    *,
-    tighten: bool,
-    tolerance: float,
-    tell: Progress,
-) -> Certificate:
-    tell("certifying: shrinking boxes to what the constraints imply")
-    domain = tightened_domain(cloud, margin=MARGIN) if tighten else cloud.groups
-    tell("certifying: convexity of the constraints, Slater's condition")
-    assumptions = list(public_assumptions(cloud, domain))
-    convex = convex_sums(cloud, domain, assumptions)
-    if isinstance(problem, Problem):
-        sound = all(a.status != "fails" for a in assumptions)
-        tell("certifying: objectives and the saddle point")
-        assumptions += private_assumptions(problem, domain, sound=sound)
-    tell(f"certifying: sensitivities of {cloud.sums.count:,} sums to {cloud.agents:,} agents")
-    fleets = fleets_of(domain, cloud.sums.families)
-    try:
-        bound = sensitivity(
-            cloud.sums.families, domain, convex=convex, tolerance=tolerance, fleets=fleets
+        tell("certifying: shrinking boxes to what the constraints imply")
+        domain = tightened_domain(cloud) if tighten else cloud.groups
+        tell("certifying: convexity of the constraints, Slater's condition")
+        assumptions = list(public_assumptions(cloud, domain))
+        convex = convex_sums(cloud, domain, assumptions)
+        if isinstance(problem, Problem):
+            sound = all(a.status != "fails" for a in assumptions)
+            tell("certifying: objectives and the saddle point")
+            assumptions += private_assumptions(problem, domain, sound=sound)
+        tell(f"certifying: sensitivities of {cloud.sums.count:,} sums to {cloud.agents:,} agents")
+        families = cloud.sums.families
+        fleets = fleets_of(domain, families)
+        try:
+            bound = sensitivity(families, domain, convex=convex, tolerance=tolerance, fleets=fleets)
+        except CertificateError as error:
+            failing = next((a for a in assumptions if a.status == "fails"), None)
+            if failing is None:
+                raise
+            raise CertificateError(f"{error}; {failing.name}: {failing.detail}") from None
+        tell("certifying: ranges of contributions")
+        return Certificate(
+            cloud=cloud,
+            assumptions=tuple(assumptions),
+            domain=tuple(domain),
+            sensitivity=bound,
+            contributions=contribution_ranges(cloud.sums, domain, fleets),
+            problem=problem if isinstance(problem, Problem) else None,
         )
-    except CertificateError as error:
-        failing = next((a for a in assumptions if a.status == "fails"), None)
-        if failing is None:
-            raise
-        raise CertificateError(f"{error}; {failing.name}: {failing.detail}") from None
-    tell("certifying: ranges of contributions")
-    return Certificate(
-        cloud=cloud,
-        assumptions=tuple(assumptions),
-        domain=tuple(domain),
-        sensitivity=bound,
-        contributions=contribution_ranges(cloud.sums, domain, fleets),
-        problem=problem if isinstance(problem, Problem) else None,
-    )

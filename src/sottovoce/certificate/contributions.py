@@ -1,13 +1,12 @@
-"""What one agent can add to one sum: its range over the agent's set, and how far float64 is off.
+"""Ranges of agents' contributions ``h_oi(x_i)`` to sums, and their evaluation errors in float64.
 
-Agents send contributions ``h_oi(x_i)``, one number per sum they take part in. The range says how
-much any two behaviours of an agent can differ by, whatever its objective and its data, and what a
-cloud may believe; the evaluation error is paid for in the plan.
+The range bounds how far any two behaviours of an agent differ, and what a cloud may accept; the
+evaluation error is paid for in the plan.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,10 +15,9 @@ import scipy.sparse as sparse
 from numpy.typing import NDArray
 
 from sottovoce.certificate.influence import agent_box, weighted_blocks
-from sottovoce.certificate.sensitivity import Block, Sensitivity
+from sottovoce.certificate.sensitivity import Block, Sensitivity, dense
 from sottovoce.errors import CertificateError
-from sottovoce.formula.enclosure import IntervalBox, evaluate, evaluation_error
-from sottovoce.formula.expression import Expression
+from sottovoce.formula.enclosure import enclose, evaluate, evaluation_error
 from sottovoce.formula.intervals import Interval
 from sottovoce.problem.agents import Array, Group, read_only
 from sottovoce.problem.fleet import Fleet
@@ -62,31 +60,24 @@ def contribution_ranges(
     moves = np.concatenate([np.any(g.upper > g.lower, axis=1).astype(np.float64) for g in domain])
     size, error = np.zeros(sums.count), np.zeros(sums.count)
     for rows, first, lower, upper, off in block_ranges(sums, domain, fleets):
-        if not all(np.all(np.isfinite(_data(v))) for v in (lower, upper, off)):
+        ends = (v.data if sparse.issparse(v) else v for v in (lower, upper, off))
+        if not all(np.all(np.isfinite(v)) for v in ends):
             raise CertificateError(
                 "every contribution must have finite bounds, got none for the sum "
                 f"{sums.labels()[int(rows[0])]}: tighten the boxes so that formulas stay defined"
             )
-        here = moves[first : first + lower.shape[1]]
+        moving = moves[first : first + lower.shape[1]]
         width = (upper - lower) * _UP
-        width = width.multiply(here).tocsr() if sparse.issparse(width) else width * here
+        if sparse.issparse(width):
+            width, reach = width.multiply(moving).tocsr(), abs(lower).maximum(abs(upper))
+        else:
+            width, reach = width * moving, np.maximum(np.abs(lower), np.abs(upper))
         blocks.append(Block(rows=rows, first=first, upper=width, found=width))
-        reach = abs(lower).maximum(abs(upper)) if sparse.issparse(lower) else np.maximum(
-            np.abs(lower), np.abs(upper)
-        )  # fmt: skip
         size[rows] += np.asarray(reach.sum(axis=1)).ravel() * _UP
-        most = off.max(axis=1)
-        most = most.toarray().ravel() if sparse.issparse(most) else np.asarray(most)
-        error[rows] = np.maximum(error[rows], most * _UP)
+        error[rows] = np.maximum(error[rows], dense(off.max(axis=1)).ravel() * _UP)
     agents = sum(group.count for group in domain)
     spread = Sensitivity(outputs=sums.count, agents=agents, blocks=tuple(blocks))
     return Contributions(spread=spread, size=size, error=error)
-
-
-def own_range(h: Expression, group: Group) -> tuple[Interval, Array]:
-    """Enclose ``h(x_i)`` for every agent of a group, and bound its evaluation error."""
-    box = agent_box(h, group)
-    return evaluate(h, box)[h], evaluation_error(h, box)
 
 
 BlockRange = tuple[NDArray[np.int64], int, Any, Any, Any]
@@ -98,8 +89,9 @@ def block_ranges(
     """Per block its sums, its first agent, lower and upper ends and errors (sums x agents)."""
 
     def values(fleet: Fleet) -> list[tuple[int, list[Array]]]:
-        found = [own_range(h, fleet.group) for h in fleet.terms]
-        return [(0, [value.lower, value.upper, error]) for value, error in found]
+        boxes = ((h, agent_box(h, fleet.group)) for h in fleet.terms)
+        ranges = ((evaluate(h, box)[h], evaluation_error(h, box)) for h, box in boxes)
+        return [(0, [value.lower, value.upper, error]) for value, error in ranges]
 
     def weighted(weight: Array, low: Array, high: Array, error: Array) -> tuple[Array, ...]:
         lower, upper = _scaled(weight, low, high)
@@ -121,26 +113,25 @@ def _scaled(weight: Array, low: Array, high: Array) -> tuple[Array, Array]:
 def sum_ranges(sums: Sums, domain: Sequence[Group]) -> list[tuple[float, float]]:
     """Enclose every sum over the boxes of ``domain``: the ranges of its contributions added up.
 
-    One that a single agent makes keeps its range to the last bit: a formula of it may not be
-    defined beyond.
+    A sum of a single agent keeps its range to the last bit: a formula of it may not be defined
+    beyond.
     """
     fleets = fleets_of(domain, sums.families)
-    low, high = row_ranges(fleets, sums.count, _where_defined)
+    low, high = row_ranges(fleets, sums.count, where_defined=True)
     return list(zip(low.tolist(), high.tolist(), strict=True))
 
 
-def _where_defined(h: Expression, box: IntervalBox) -> Interval:
-    return evaluate(h, box)[h]
+def row_ranges(fleets: Sequence[Fleet], count: int, *, where_defined: bool) -> tuple[Array, Array]:
+    """Return least and largest values of rows over the agents' boxes, without their constants.
 
-
-def row_ranges(
-    fleets: Sequence[Fleet], count: int, enclosed: Callable[[Expression, IntervalBox], Interval]
-) -> tuple[Array, Array]:
-    """Return least and largest values of rows over the agents' boxes, without their constants."""
+    Points where a term is undefined are passed over if ``where_defined``; else they make its range
+    infinite.
+    """
 
     def values(fleet: Fleet) -> list[tuple[int, list[Array]]]:
-        found = [enclosed(h, agent_box(h, fleet.group)) for h in fleet.terms]
-        return [(0, [value.lower, value.upper]) for value in found]
+        boxes = ((h, agent_box(h, fleet.group)) for h in fleet.terms)
+        ranges = (evaluate(h, box)[h] if where_defined else enclose(h, box) for h, box in boxes)
+        return [(0, [value.lower, value.upper]) for value in ranges]
 
     agents = sum(fleet.group.count for fleet in fleets)
     low, high, size, terms = np.zeros((4, count))
@@ -154,20 +145,16 @@ def row_ranges(
     return low - slack, high + slack
 
 
-def _data(values: Any) -> Any:
-    return values.data if sparse.issparse(values) else values
-
-
 def row_scales(cloud: CloudView) -> Array:
     """Return the scale of every stated constraint, shape (m,), for figures in percent.
 
-    It is ``|b_j|`` of ``sum_i h_ij(x_i) <= b_j``, and in general the constant of ``g_j``; where the
-    bound is 0, the width of the range that the row has over the public boxes.
+    It is the constant of ``g_j``, ``|b_j|`` of ``sum_i h_ij(x_i) <= b_j``; where that is 0, the
+    width of the row's range over the public boxes.
     """
     bound = np.abs(row_constants(cloud.constraints))
     if np.any(bound == 0.0):
         fleets = fleets_of(cloud.groups, cloud.constraints)
-        low, high = row_ranges(fleets, cloud.rows, _where_defined)
+        low, high = row_ranges(fleets, cloud.rows, where_defined=True)
         bound = np.where(bound == 0.0, high - low, bound)
     fine = np.isfinite(bound) & (bound > 0.0)
     return read_only(np.where(fine, bound, 1.0))

@@ -42,13 +42,13 @@ class Judgement:
     Attributes:
         status: "proven", "numerical" (no counterexample found, no proof either), "fails", or
             "note": it is not smooth at some points, and smooth between them.
-        how: how that is known, in one sentence, and the remedy if it fails.
+        detail: the proof or the failure in one sentence.
         witness: a point of the box where it fails.
         strict: whether it is proven strictly convex in all variables it depends on.
     """
 
     status: Status
-    how: str
+    detail: str
     witness: Mapping[Expression, float] | None = None
     strict: bool = False
 
@@ -58,22 +58,27 @@ def convexity(expr: Expression, box: Box, *, parameters: Collection[Expression] 
     """Decide whether f is convex on a box, ``f((x + y)/2) <= (f(x) + f(y))/2`` for all x, y in it.
 
     In order: rules of convex calculus with signs from interval arithmetic, exact rational algebra
-    for quadratics, interval Hessians with subdivision, and the search for a counterexample. The
-    paper assumes convexity; here it is proven.
+    for quadratics, interval Hessians with subdivision, and the search for a counterexample.
 
     Args:
         expr: f.
         box: for each symbol (lower, upper): two numbers, or two arrays with one entry per agent of
             a fleet, for whom f is then judged one by one.
-        parameters: symbols of ``box`` that are held fixed, whatever value of their interval they
-            have; convexity is asked in the other symbols only.
+        parameters: symbols of ``box`` that are held fixed at any value of their interval;
+            convexity is asked in the other symbols only.
     """
     f, region = _prepared(expr, box, parameters)
     if f is None:
-        return _failing({}, _EVERYWHERE)
+        return Judgement(status="fails", detail=_EVERYWHERE, witness={})
     undefined = _undefined([f], region)
     if undefined is not None:
-        return _failing(*undefined)
+        witness, why = undefined
+        return Judgement(status="fails", detail=why, witness=witness)
+
+    def refuse(witness: Mapping[Expression, float] | None, why: str) -> Judgement:
+        rule = _broken_rule(expr, box, parameters)
+        return Judgement(status="fails", detail=f"{why}: {rule}" if rule else why, witness=witness)
+
     rules, variables = Calculus(region.variables, CertifiedSigns(region)), region.of(f)
     hessian = Hessian(f, region) if is_smooth(f) else None
     if hessian is not None and hessian.constant and not f.symbols <= set(variables):
@@ -89,11 +94,10 @@ def convexity(expr: Expression, box: Box, *, parameters: Collection[Expression] 
             strict |= hessian.definite(budget=_BUDGET // 2) or NONE
         return _proven(strict, variables, "rules of convex calculus")
     if hessian is None:
-        why = "a formula that no rule proves convex"
-        return _failing(None, why, rule=_broken_rule(expr, box, parameters))
+        return refuse(None, "a formula that no rule proves convex")
     counterexample = hessian.negative_direction()
     if counterexample is not None:
-        return _failing(*counterexample, rule=_broken_rule(expr, box, parameters))
+        return refuse(*counterexample)
     strict = hessian.definite(budget=_BUDGET)
     if strict is not None:
         return _proven(strict, variables, "interval Hessian")
@@ -102,13 +106,13 @@ def convexity(expr: Expression, box: Box, *, parameters: Collection[Expression] 
     if rules.is_quadratic(f) and inner.any():
         why = "a constant Hessian that is not positive semidefinite (exact rational arithmetic)"
         point = dict(zip(hessian.symbols, points[inner.argmax()].tolist(), strict=True))
-        return _failing(point, why, rule=_broken_rule(expr, box, parameters))
-    how = f"no negative second derivative at {points.shape[0]} points; no proof found"
-    return Judgement(status="numerical", how=how)
+        return refuse(point, why)
+    detail = f"no negative second derivative at {points.shape[0]} points; no proof found"
+    return Judgement(status="numerical", detail=detail)
 
 
 def _broken_rule(expr: Expression, box: Box, parameters: Collection[Expression]) -> str:
-    """Which rule of convex calculus a formula breaks, in words; nothing if it is hard to say."""
+    """The rule of convex calculus that a formula breaks; nothing if it keeps all."""
     ends = {s: (float(np.min(low)), float(np.max(high))) for s, (low, high) in box.items()}
     states = set(box) - set(parameters)
     values = {s: np.atleast_1d(np.asarray(box[s][0], dtype=np.float64)) for s in parameters}
@@ -130,26 +134,26 @@ def smoothness(
     remedy = "shrink the box so that every root, quotient and logarithm stays defined"
     f, region = _prepared(expr, box, parameters)
     if f is None:
-        return Judgement(status="fails", how=f"{_EVERYWHERE}: {remedy}", witness={})
-    if all(_analytic(inner, region, r) for inner, r, _ in demands(f)):
-        if not is_smooth(f):
-            how = "its slope jumps at some points, where subgradients take its place"
-            return Judgement(status="note", how=how)
-        return Judgement(status="proven", how=SMOOTH)
+        return Judgement(status="fails", detail=f"{_EVERYWHERE}: {remedy}", witness={})
+    if all(_is_analytic(inner, region, relation) for inner, relation, _ in demands(f)):
+        if is_smooth(f):
+            return Judgement(status="proven", detail=SMOOTH)
+        detail = "its slope jumps at some points, where subgradients take its place"
+        return Judgement(status="note", detail=detail)
     derivatives = _derivatives(f, region.of(f), order)
     singular = _undefined(derivatives, region)
     if singular is not None:
-        point, why = singular
-        return Judgement(status="fails", how=f"{why}: {remedy}", witness=point)
+        witness, why = singular
+        return Judgement(status="fails", detail=f"{why}: {remedy}", witness=witness)
     for derivative in derivatives:
         if not bounded_on(derivative, region):
-            how = f"no finite bound was found for {_readable(derivative)}: {remedy}"
-            return Judgement(status="numerical", how=how)
-    how = f"derivatives up to order {order} are bounded on the box (interval arithmetic)"
-    return Judgement(status="proven", how=how)
+            detail = f"no finite bound was found for {_readable(derivative)}: {remedy}"
+            return Judgement(status="numerical", detail=detail)
+    detail = f"derivatives up to order {order} are bounded on the box (interval arithmetic)"
+    return Judgement(status="proven", detail=detail)
 
 
-def _analytic(inner: Expression, region: ProofRegion, relation: str) -> bool:
+def _is_analytic(inner: Expression, region: ProofRegion, relation: str) -> bool:
     """Whether a root, quotient or logarithm of ``inner`` is analytic on the whole region."""
     positive = bounded_below(inner, region, strict=True)
     return positive or (relation == "!=" and bounded_below(negate(inner), region, strict=True))
@@ -158,26 +162,21 @@ def _analytic(inner: Expression, region: ProofRegion, relation: str) -> bool:
 def _derivatives(f: Expression, variables: Sequence[Expression], order: int) -> list[Expression]:
     """Return f and its partial derivatives up to ``order``, each once, zeros left out."""
     place = {s: k for k, s in enumerate(variables)}
-    found, level = {f: None}, [(0, f)]
+    derivatives, level = {f: None}, [(0, f)]
     for _ in range(order):
         level = [
             (place[s], slope)
             for first, g in level
             for s, slope in gradient(g, variables[first:]).items()
         ]
-        found |= dict.fromkeys(g for _, g in level)
-    return list(found)
+        derivatives |= dict.fromkeys(g for _, g in level)
+    return list(derivatives)
 
 
 def _proven(strict: Variables, variables: Sequence[Expression], by: str) -> Judgement:
-    all_of_them = bool(variables) and strict.issuperset(variables)
-    how = f"{'strictly ' if all_of_them else ''}convex by {by}"
-    return Judgement(status="proven", strict=all_of_them, how=how)
-
-
-def _failing(witness: Mapping[Expression, float] | None, why: str, *, rule: str = "") -> Judgement:
-    how = f"{why}: {rule}" if rule else why
-    return Judgement(status="fails", how=how, witness=witness)
+    is_strict = bool(variables) and strict.issuperset(variables)
+    detail = f"{'strictly ' if is_strict else ''}convex by {by}"
+    return Judgement(status="proven", strict=is_strict, detail=detail)
 
 
 def _prepared(
@@ -201,8 +200,8 @@ def _prepared(
             fixed[symbol] = exact(number(low[0]))
         else:
             lower[symbol], upper[symbol] = low, high
-    held = frozenset(parameters)
-    variables = tuple(s for s in lower if s not in held and np.any(lower[s] < upper[s]))
+    fixed_symbols = frozenset(parameters)
+    variables = tuple(s for s in lower if s not in fixed_symbols and np.any(lower[s] < upper[s]))
     region = ProofRegion(variables=variables, lower=lower, upper=upper)
     try:
         return substitute(exact(expr), fixed), region
@@ -219,18 +218,18 @@ def _undefined(
         points, _ = sample_points(region, symbols)
         low, high = enclosed_ends(inner, symbols, points, points)
         if relation == "!=":
-            at = np.maximum(-low, high).argmin()
+            index = np.maximum(-low, high).argmin()
             # Between two signs lies a zero, if both are of one agent.
             crosses = region.agents == 1 and bool((low > 0).any() and (high < 0).any())
         else:
-            at, crosses = high.argmin(), bool(high.min() < 0)
-        point = dict(zip(symbols, points[at].tolist(), strict=True))
+            index, crosses = high.argmin(), bool(high.min() < 0)
+        point = dict(zip(symbols, points[index].tolist(), strict=True))
         zero = _vanishes(inner, point)
         if crosses or (zero and relation != ">="):
-            where = ", ".join(f"{s} = {v:.6g}" for s, v in point.items())
+            values = ", ".join(f"{s} = {v:.6g}" for s, v in point.items())
             near = "near" if relation == "!=" and not zero else "at"
             needs = f"it needs {_readable(inner)} {relation} 0"
-            return point, f"{_readable(outer)} undefined {near} {where} ({needs})"
+            return point, f"{_readable(outer)} undefined {near} {values} ({needs})"
     return None
 
 

@@ -1,9 +1,9 @@
-"""What public constraints imply for each agent's box: a smaller domain means less noise.
+"""Smaller boxes that public constraints imply for each agent: a smaller domain means less noise.
 
 A constraint is propagated forwards and backwards through its formula (HC4). The tree of g is
 enclosed from the leaves to the root, the root is cut down to g <= upper, and the cut is carried
-back to the leaves: each operation is solved for each of its operands. No point of the box that
-satisfies the constraint is ever lost; points that do not may remain.
+back to the leaves: each operation is solved for each of its operands. No point that satisfies the
+constraint is ever lost.
 """
 
 from __future__ import annotations
@@ -29,7 +29,6 @@ from sottovoce.formula.intervals import BoolArray, Interval, interval
 from sottovoce.problem.agents import Array, Group, lower_bounds, read_only, upper_bounds
 from sottovoce.problem.constraints import Constraint
 from sottovoce.problem.problem import CloudView
-from sottovoce.problem.stating import Row
 from sottovoce.problem.sums import Sums
 
 MARGIN = 0.01
@@ -47,33 +46,23 @@ Boxes = dict[Expression, tuple[Array, Array]]
 def tightened_domain(cloud: CloudView, *, margin: float = MARGIN) -> tuple[Group, ...]:
     """Return the agents with the boxes that ``g(x) <= 0`` implies, widened by a margin.
 
-    Every x in X with g(x) <= 0 stays inside: each constraint is propagated backwards through its
-    formula in outward-rounded interval arithmetic until nothing shrinks any more. Each side that
-    moved is then moved back by ``margin`` times the new width, but no further than half-way to the
-    original box, beyond which formulas may not be defined: a bound that touched a constraint's
-    boundary could become active at the optimum beside it and would leave the multipliers without a
-    unique value. Components that enter no derivative of a sum get ten times the margin: their
-    bounds make no difference to any sensitivity, and a bound just behind the optimum would hide
-    from noisy sums whether a price is too small.
+    Every x in X with g(x) <= 0 stays inside. Each side that moved is moved back by ``margin`` times
+    the new width, but no further than half-way to the original box, beyond which formulas may not
+    be defined: a bound that touched a constraint's boundary could become active at the optimum
+    beside it and would leave the multipliers without a unique value. Components that enter no
+    derivative of a sum get ten times the margin: their bounds make no difference to any
+    sensitivity, and a bound just behind the optimum would hide from noisy sums whether a price is
+    too small.
 
     Raises:
         ProblemError: if the propagation proves that no point satisfies all constraints.
     """
-    named = [group for group in cloud.groups if group.count == 1]
-    lower, upper = lower_bounds(named), upper_bounds(named)
-    column = {s: c for c, s in enumerate(s for group in named for s in group.symbols)}
-    boxes: Boxes = {
-        s: (_once(group.lower[:, c]), _once(group.upper[:, c]))
-        for group in cloud.groups
-        for c, s in enumerate(group.symbols)
-    }
-    # Views of the vectors of all named agents, which shrink in place.
-    boxes |= {s: (lower[c : c + 1], upper[c : c + 1]) for s, c in column.items()}
+    boxes, column, lower, upper = _boxes(cloud.groups)
     sides = [side for stated in cloud.constraints for side in _sides(stated)]
-    straight = [_linear(side, column) for side in sides]
+    weights = [_linear(side, column) for side in sides]
     for _ in range(_SWEEPS):
         shrunk = 0.0
-        for family, linear in zip(sides, straight, strict=True):
+        for family, linear in zip(sides, weights, strict=True):
             for row in range(family.rows):
                 try:
                     if linear is None:
@@ -87,54 +76,49 @@ def tightened_domain(cloud: CloudView, *, margin: float = MARGIN) -> tuple[Group
                         f"{family.label(row)} cannot hold where the others do (proven by interval "
                         "propagation); relax one of them"
                     ) from error
-        for group, rows in zip(cloud.groups, cloud.kept, strict=True):
-            shrunk = max(shrunk, _keep(group, rows, boxes))
+        shrunk = max(shrunk, _keep(cloud, boxes))
         if shrunk < _ENOUGH:
             break
     bending = set(_bending(cloud.sums))
     margins = {s: margin if s in bending else _ROOMY * margin for s in boxes}
-    return _kept_exactly(cloud, [_widened(group, boxes, margins) for group in cloud.groups])
-
-
-def _kept_exactly(cloud: CloudView, groups: Sequence[Group]) -> tuple[Group, ...]:
-    """Boxes without a margin beyond local constraints: there no price acts on a bound."""
+    groups = tuple(_widened(group, boxes, margins) for group in cloud.groups)
     if not any(cloud.kept):
-        return tuple(groups)
+        return groups
+    # No margin beyond local constraints: there no price acts on a bound.
+    boxes, *_ = _boxes(groups)
+    _keep(cloud, boxes)
+    return tuple(_widened(group, boxes, dict.fromkeys(boxes, 0.0)) for group in groups)
+
+
+def _boxes(groups: Sequence[Group]) -> tuple[Boxes, dict[Expression, int], Array, Array]:
+    """Return all boxes, and the named agents' columns in the vectors that theirs are views of."""
+    named = [group for group in groups if group.count == 1]
+    lower, upper = lower_bounds(named), upper_bounds(named)
+    column = {s: c for c, s in enumerate(s for group in named for s in group.symbols)}
     boxes: Boxes = {
-        s: (_once(group.lower[:, c]).copy(), _once(group.upper[:, c]).copy())
+        s: (_once(group.lower[:, c]), _once(group.upper[:, c]))
         for group in groups
         for c, s in enumerate(group.symbols)
     }
-    for group, rows in zip(cloud.groups, cloud.kept, strict=True):
-        _keep(group, rows, boxes)
-    still = dict.fromkeys(boxes, 0.0)
-    return tuple(_widened(group, boxes, still) for group in groups)
+    boxes |= {s: (lower[c : c + 1], upper[c : c + 1]) for s, c in column.items()}
+    return boxes, column, lower, upper
 
 
-def _keep(group: Group, rows: Sequence[Row], boxes: Boxes) -> float:
-    """Shrink the boxes of a group to what each agent's own public rows imply."""
+def _keep(cloud: CloudView, boxes: Boxes) -> float:
+    """Shrink the boxes of all groups to what each agent's own public rows imply."""
     shrunk = 0.0
-    for row in rows:
+    rows = ((g, row) for g, kept in zip(cloud.groups, cloud.kept, strict=True) for row in kept)
+    for group, row in rows:
         for g in (row.g, negate(row.g)) if row.equality else (row.g,):
-            local = {s: Interval(lower=boxes[s][0], upper=boxes[s][1])
-                     for s in g.symbols if s in boxes}  # fmt: skip
-            local |= {s: Interval(lower=group.parameters[s], upper=group.parameters[s])
-                      for s in g.symbols if s in group.parameters}  # fmt: skip
-            own = _Summand(
-                formula=g,
-                local=local,
-                members=slice(None),
-                population=group.count,
-                count=group.count,
-            )
+            summand = _summand(g, group, boxes)
             try:
-                contracted = contract(g, local, 0.0)
+                contracted = contract(g, summand.local, 0.0)
             except EmptyDomainError as error:
                 raise ProblemError(
                     f"constraint {row.label} must hold somewhere in the box of every agent of "
                     f"{group.name}, got a proof that it does not: relax it"
                 ) from error
-            shrunk = max(shrunk, _write_back(contracted, own, boxes))
+            shrunk = max(shrunk, _write_back(contracted, summand, boxes))
     return shrunk
 
 
@@ -169,35 +153,28 @@ def _bending(sums: Sums) -> Iterator[Expression]:
 def _propagate_linear(weights: Any, row: int, offset: float, lower: Array, upper: Array) -> float:
     """Shrink a box in place to where ``W[row] x + offset <= 0`` can hold, rounded outwards.
 
-    Returns:
-        The largest relative shrinkage of a side.
-
-    Raises:
-        EmptyDomainError: if it holds nowhere.
+    Returns the largest relative shrinkage of a side.
     """
     begin, end = weights.indptr[row : row + 2]
-    at, w = weights.indices[begin:end], weights.data[begin:end]
-    low, high = lower[at], upper[at]
-    ends = np.where(w > 0, low, high) * w
-    least_each = np.nextafter(ends, -np.inf)
-    sizes = float(np.sum(np.abs(least_each))) + abs(offset)
-    least = offset + float(np.sum(least_each)) - (w.size + 4) * 2.0**-52 * sizes
-    edge = _room(least_each, least) / w
+    column, w = weights.indices[begin:end], weights.data[begin:end]
+    low, high = lower[column], upper[column]
+    lowest = np.nextafter(np.where(w > 0, low, high) * w, -np.inf)
+    sizes = float(np.sum(np.abs(lowest))) + abs(offset)
+    least = offset + float(np.sum(lowest)) - (w.size + 4) * 2.0**-52 * sizes
+    edge = _room(lowest, least) / w
     edge = np.where(w > 0, np.nextafter(edge, np.inf), np.nextafter(edge, -np.inf))
     new_upper = np.where(w > 0, np.minimum(high, edge), high)
     new_lower = np.where(w > 0, low, np.maximum(low, edge))
     if np.any(new_lower > new_upper):
         raise EmptyDomainError(f"row {row + 1}")
-    lower[at], upper[at] = new_lower, new_upper
+    lower[column], upper[column] = new_lower, new_upper
     return _shrinkage(low, high, new_lower, new_upper)
 
 
 def _room(lower: Array, least: float) -> Array:
-    """How much a summand may reach however small the others are, rounded up.
+    """The largest value of each summand beside the ``lower`` ends of the others, rounded up.
 
-    Args:
-        lower: the least value of each summand.
-        least: a lower bound of their sum.
+    ``least`` is a lower bound of the sum of all.
     """
     room = lower - (least - 4.0 * np.spacing(abs(least)))
     return np.asarray(room + 2.0 * np.spacing(np.maximum(np.abs(room), np.abs(lower))))
@@ -227,12 +204,12 @@ def _propagate(family: Constraint, row: int, boxes: Boxes) -> float:
     ends = [evaluate(s.formula, s.local)[s.formula] for s in summands]
     lowers = [np.broadcast_to(e.lower, (s.count,)) for e, s in zip(ends, summands, strict=True)]
     least = float(family.offset[row]) + sum(_sum_down(lower) for lower in lowers)
-    alone = sum(s.count for s in summands) == 1
-    if not (alone or np.isfinite(least)):
+    is_single = sum(s.count for s in summands) == 1
+    if not (is_single or np.isfinite(least)):
         return 0.0
     shrunk = 0.0
     for summand, end, lower in zip(summands, ends, lowers, strict=True):
-        room = -family.offset[[row]] if alone else _room(lower, least)
+        room = -family.offset[[row]] if is_single else _room(lower, least)
         if np.any(end.upper > room):
             contracted = contract(summand.formula, summand.local, room)
             shrunk = max(shrunk, _write_back(contracted, summand, boxes))
@@ -246,26 +223,31 @@ def _summands(family: Constraint, row: int, boxes: Boxes) -> Iterator[_Summand]:
         yield _Summand(formula=g, local=local, members=slice(None), population=1, count=1)
     for part in family.sums:
         h = part.terms[row % len(part.terms)]
-        members: Any = slice(None)
-        local = {}
-        if part.weights is not None:
-            weights = part.weights[[row // len(part.terms)], :]
-            if sparse.issparse(weights):
-                members, values = weights.indices, weights.data
-            else:
-                values = np.asarray(weights).ravel()
-            local[_WEIGHT] = Interval(lower=values, upper=values)
-        for s in h.symbols:
-            fixed = part.group.parameters.get(s)
-            low, high = boxes[s] if fixed is None else (fixed, fixed)
-            local[s] = Interval(lower=_of(low, members), upper=_of(high, members))
-        yield _Summand(
-            formula=h if part.weights is None else multiply(_WEIGHT, h),
-            local=local,
-            members=members,
-            population=part.group.count,
-            count=part.group.count if isinstance(members, slice) else len(members),
-        )
+        if part.weights is None:
+            yield _summand(h, part.group, boxes)
+            continue
+        weights, members = part.weights[[row // len(part.terms)], :], slice(None)
+        if sparse.issparse(weights):
+            values, members = weights.data, weights.indices
+        else:
+            values = np.asarray(weights).ravel()
+        summand = _summand(h, part.group, boxes, members)
+        local = {_WEIGHT: Interval(lower=values, upper=values), **summand.local}
+        yield replace(summand, formula=multiply(_WEIGHT, h), local=local, count=len(values))
+
+
+def _summand(
+    formula: Expression, group: Group, boxes: Boxes, members: Any = slice(None)
+) -> _Summand:
+    """A formula of some agents of a group, on their boxes."""
+    local = {}
+    for s in formula.symbols:
+        fixed = group.parameters.get(s)
+        low, high = boxes[s] if fixed is None else (fixed, fixed)
+        local[s] = Interval(lower=_of(low, members), upper=_of(high, members))
+    return _Summand(
+        formula=formula, local=local, members=members, population=group.count, count=group.count
+    )
 
 
 def _write_back(contracted: dict[Expression, Interval], summand: _Summand, boxes: Boxes) -> float:
@@ -279,8 +261,7 @@ def _write_back(contracted: dict[Expression, Interval], summand: _Summand, boxes
         if summand.population == 1:
             boxes[s][0][:], boxes[s][1][:] = new.lower, new.upper
             continue
-        whole = (summand.population,)
-        lower, upper = (np.broadcast_to(end, whole).copy() for end in boxes[s])
+        lower, upper = (np.broadcast_to(end, (summand.population,)).copy() for end in boxes[s])
         lower[summand.members], upper[summand.members] = new.lower, new.upper
         boxes[s] = (lower, upper)
     return shrunk
@@ -324,16 +305,12 @@ class EmptyDomainError(ProblemError):
             f"the constraint {constraint} <= 0 must hold somewhere within the bounds and the other "
             "constraints, got a proof that it holds nowhere; widen the bounds or relax it"
         )
-        self.constraint = constraint
 
 
 def contract(
     expr: Expression, box: IntervalBox, upper: npt.ArrayLike = 0.0
 ) -> dict[Expression, Interval]:
-    """Shrink a box to what expr(x) <= upper leaves of it.
-
-    {x in box : expr(x) <= upper} is contained in the result, box by box. Points at which expr is
-    undefined do not satisfy the constraint.
+    """Enclose {x in box : expr(x) <= upper}, box by box; points without a value do not count.
 
     Raises:
         EmptyDomainError: No point of some box satisfies the constraint: a proof, not a guess.
@@ -372,12 +349,9 @@ def _solved(
         yield children[0], result.log()
     elif node.op == Op.LOG:
         yield children[0], result.exp()
-    elif node.op == Op.MAX:
-        for child in children:
-            yield child, interval(-np.inf, result.upper)
-    elif node.op in (Op.ABS, Op.NORM):
-        for child in children:
-            yield child, interval(-result.upper, result.upper)
+    elif node.op in (Op.MAX, Op.ABS, Op.NORM):
+        lower = -np.inf if node.op == Op.MAX else -result.upper
+        yield from ((child, interval(lower, result.upper)) for child in children)
 
 
 def _all_but_one(

@@ -82,16 +82,16 @@ def _raised(base: Expression, c: Scalar) -> Expression:
 
 def _powers(term: Expression) -> dict[Expression, Scalar]:
     """The bases of a term without its number and their exponents; exp(2 x) is exp(x)**2."""
-    found: dict[Expression, Scalar] = {}
+    powers: dict[Expression, Scalar] = {}
     for factor in factors(coefficient(term)[1]):
         if factor.op == Op.EXP:
-            for part in addends(factor.args[0]):
-                c, rest = coefficient(part)
-                found[exp_of(rest)] = c
+            for addend in addends(factor.args[0]):
+                c, rest = coefficient(addend)
+                powers[exp_of(rest)] = c
         elif not factor.is_number:
             base, exponent = base_exponent(factor)
-            found[base] = exponent
-    return found
+            powers[base] = exponent
+    return powers
 
 
 def oriented(expr: Expression) -> Expression:
@@ -125,17 +125,17 @@ def equivalents(expr: Expression) -> tuple[Expression, ...]:
 
 def squared_norm(components: Sequence[Expression]) -> Expression:
     """Write the sum of the components' squares so that equal factors stand before sums."""
-    return collected(simplified(add(*(power(simplified(c), 2) for c in components))))
+    return _collected(simplified(add(*(power(simplified(c), 2) for c in components))))
 
 
-def collected(expr: Expression) -> Expression:
+def _collected(expr: Expression) -> Expression:
     """Take factors shared by several terms of a sum out of them, the most frequent one first.
 
     a b + a c + d = a (b + c) + d
     """
     if not expr.args:
         return expr
-    expr = rebuilt(expr, [collected(a) for a in expr.args])
+    expr = rebuilt(expr, [_collected(a) for a in expr.args])
     if expr.op != Op.ADD:
         return expr
     counts = Counter(f for term in expr.args for f in factors(term) if not f.is_number)
@@ -145,7 +145,7 @@ def collected(expr: Expression) -> Expression:
     having = {term for term in expr.args if any(f is shared for f in factors(term))}
     inside = add(*(divide(term, shared) for term in expr.args if term in having))
     outside = add(*(term for term in expr.args if term not in having))
-    return add(multiply(shared, collected(inside)), collected(outside))
+    return add(multiply(shared, _collected(inside)), _collected(outside))
 
 
 def name_parts(
@@ -154,36 +154,28 @@ def name_parts(
     """Name every part whose variables occur nowhere else and whose range is known exactly.
 
     A part such as the other agents' sum in softmax moves freely through its range. As a variable of
-    its own it turns a problem of seven variables into one of two, and the supremum stays what it
-    was.
-
-    Returns:
-        The components in the remaining variables, and the bounds of every symbol, names of parts
-        included.
+    its own it turns a problem of seven variables into one of two with the same supremum. Returns
+    the components in the remaining variables, and the bounds of every symbol.
     """
     exprs, bounds = tuple(components), dict(box)
-    while (part := next(_nameable(exprs, bounds), None)) is not None:
-        expr, ends = part
-        name = symbol(f"({expr})")  # what an error message will call it
+
+    def nameable() -> Iterator[tuple[Expression, tuple[float, float]]]:
+        ranges = ((part, _range(part, bounds)) for part in _candidates(exprs))
+        return ((part, ends) for part, ends in ranges if ends is not None)
+
+    while (first := next(nameable(), None)) is not None:
+        part, ends = first
+        name = symbol(f"({part})")  # what an error message will call it
         bounds[name] = ends
-        exprs = tuple(replaced(c, expr, name) for c in exprs)
+        exprs = tuple(_replaced(c, part, name) for c in exprs)
     return exprs, bounds
-
-
-def _nameable(
-    components: Sequence[Expression], box: Box
-) -> Iterator[tuple[Expression, tuple[float, float]]]:
-    for expr in candidates(components):
-        ends = _range(expr, box)
-        if ends is not None:
-            yield expr, ends
 
 
 def _range(expr: Expression, box: Box) -> tuple[float, float] | None:
     """Return the range of an expression if interval arithmetic gets it exactly, up to rounding.
 
-    It does if each variable occurs once or the expression is monotone along it: then the variable
-    stays at one end of its side for the minimum and at the other for the maximum.
+    It does if each variable occurs once or the expression is monotone along it, so that extremes
+    lie at its ends.
     """
     sides = {s: interval(*box[s]) for s in expr.symbols}
     value, slope = enclose_with_gradient(expr, sides, tuple(sides))
@@ -208,32 +200,31 @@ def uses(expr: Expression) -> Counter[Expression]:
     return sum(map(uses, expr.args), Counter[Expression]())
 
 
-def candidates(components: Sequence[Expression]) -> list[Expression]:
+def _candidates(components: Sequence[Expression]) -> list[Expression]:
     """Return the parts of several variables that occur nowhere else, those of most variables first.
 
-    Such a part is a node of the trees, or those terms of a sum (factors of a product) that always
-    stand in it together.
+    A part is a node, or those terms of a sum (factors of a product) that only occur together.
     """
     parents: defaultdict[Expression, Counter[Expression | None]] = defaultdict(Counter)
     for component in components:
         _note_parents(component, None, parents)
     total = sum(map(uses, components), Counter[Expression]())
-    found: list[Expression] = []
-    together: defaultdict[frozenset[Expression | None], list[Expression]] = defaultdict(list)
+    parts: list[Expression] = []
+    siblings: defaultdict[frozenset[Expression | None], list[Expression]] = defaultdict(list)
     for node, above in parents.items():
         inside, times = uses(node), above.total()
         if not inside or any(total[symbol] != times * inside[symbol] for symbol in inside):
             continue
-        found.append(node)
+        parts.append(node)
         if {None if parent is None else parent.op for parent in above} in ({Op.ADD}, {Op.MUL}):
-            together[frozenset(above)].append(node)
-    found += [
+            siblings[frozenset(above)].append(node)
+    parts += [
         rebuilt(parent, nodes)
-        for above, nodes in together.items()
+        for above, nodes in siblings.items()
         for parent in list(above)[:1]
         if parent is not None
     ]
-    several = [part for part in dict.fromkeys(found) if len(part.symbols) > 1]
+    several = [part for part in dict.fromkeys(parts) if len(part.symbols) > 1]
     return sorted(several, key=lambda part: -len(part.symbols))
 
 
@@ -247,8 +238,8 @@ def _note_parents(
         _note_parents(child, node, parents)
 
 
-def replaced(expr: Expression, part: Expression, name: Expression) -> Expression:
-    """Replace a part, as `candidates` returns them, by its name."""
+def _replaced(expr: Expression, part: Expression, name: Expression) -> Expression:
+    """Replace a part, as `_candidates` returns them, by its name."""
     if expr is part:
         return name
     if not expr.args:
@@ -256,4 +247,4 @@ def replaced(expr: Expression, part: Expression, name: Expression) -> Expression
     args, inside = list(expr.args), {*part.args}
     if part.op in (Op.ADD, Op.MUL) and expr.op == part.op and inside <= {*args}:
         args = [name, *(a for a in args if a not in inside)]
-    return rebuilt(expr, [replaced(a, part, name) for a in args])
+    return rebuilt(expr, [_replaced(a, part, name) for a in args])

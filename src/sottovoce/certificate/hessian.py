@@ -34,6 +34,7 @@ Polynomial: TypeAlias = Any
 """The fractions of a polynomial in one variable, that of 1 first: an array of objects."""
 
 _CHUNK = 1 << 16  # agents of a fleet judged at a time
+_FINITE_BUDGET = 4096  # boxes to prove a formula finite: a second or less
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -53,7 +54,7 @@ class ProofRegion:
     ends: Mapping[Expression, tuple[float, float]] = field(init=False)
 
     def __post_init__(self) -> None:
-        # A million agents are looked through once, not at every question.
+        # Once for all proofs: a fleet may have a million agents.
         ends = {s: (float(low.min()), float(self.upper[s].max())) for s, low in self.lower.items()}
         object.__setattr__(self, "ends", ends)
 
@@ -74,12 +75,11 @@ class ProofRegion:
 
     def boxes(self, symbols: Sequence[Expression], agents: NDArray[np.intp]) -> tuple[Array, Array]:
         """The boxes of some agents, as two arrays (agents, symbols)."""
-
-        def pick(bounds: Mapping[Expression, Array]) -> Array:
-            columns = [np.broadcast_to(bounds[s], (self.agents,))[agents] for s in symbols]
-            return np.stack(columns, axis=1) if columns else np.empty((agents.size, 0))
-
-        return pick(self.lower), pick(self.upper)
+        lower, upper = np.empty((2, agents.size, len(symbols)))
+        for column, s in enumerate(symbols):
+            lower[:, column] = np.broadcast_to(self.lower[s], (self.agents,))[agents]
+            upper[:, column] = np.broadcast_to(self.upper[s], (self.agents,))[agents]
+        return lower, upper
 
     def covers(self, symbols: Sequence[Expression]) -> Iterator[list[tuple[Array, Array]]]:
         """Ways to cover all agents' boxes: by one hull, and if that is larger, one by one."""
@@ -94,23 +94,29 @@ def bounded_below(
     expr: Expression, region: ProofRegion, *, strict: bool, budget: int = 512
 ) -> bool:
     """Prove ``expr >= 0`` (or > 0) wherever the region's agents can be, by subdivision."""
-    symbols = in_order(expr.symbols)
 
-    def holds(lower: Array, upper: Array) -> NDArray[np.bool_]:
-        low, high = enclosed_ends(expr, symbols, lower, upper)
+    def holds(low: Array, high: Array) -> NDArray[np.bool_]:
         return np.asarray((low > 0.0 if strict else low >= 0.0) & np.isfinite(high))
 
-    return _prove_everywhere(holds, region, symbols, budget)
+    return _prove_range(holds, expr, region, budget)
 
 
 def bounded_on(expr: Expression, region: ProofRegion) -> bool:
     """Prove that ``expr`` is defined and finite wherever the agents can be, by subdivision."""
+    return _prove_range(
+        lambda low, high: np.isfinite(low) & np.isfinite(high), expr, region, _FINITE_BUDGET
+    )
+
+
+def _prove_range(claim: Claim, expr: Expression, region: ProofRegion, budget: int) -> bool:
+    """Prove a claim about the ends of a formula's range wherever the agents can be."""
     symbols = in_order(expr.symbols)
-
-    def holds(lower: Array, upper: Array) -> NDArray[np.bool_]:
-        return np.asarray(np.isfinite(enclosed_ends(expr, symbols, lower, upper)).all(axis=0))
-
-    return _prove_everywhere(holds, region, symbols, 4096)
+    return _prove_everywhere(
+        lambda lower, upper: claim(*enclosed_ends(expr, symbols, lower, upper)),
+        region,
+        symbols,
+        budget,
+    )
 
 
 class Hessian:
@@ -140,13 +146,13 @@ class Hessian:
         """Prove ``H(x) >= 0`` block by block; return the variables in which f is strictly convex.
 
         A block of one variable must not be negative; a larger one must be positive definite on
-        every box of a subdivision. About ``budget`` matrices of order 2 are tried, fewer larger
-        ones in proportion to their entries. None if a block resists.
+        every box of a subdivision, of about ``budget`` matrices of order 2 and fewer larger ones.
+        None if a block has no proof.
         """
         strict: set[Expression] = set()
         for block in sorted(self.blocks, key=len):
             if len(block) == 1:
-                proven, strictly = self._one(block[0], budget)
+                proven, strictly = self._single(block[0], budget)
             else:
                 proven = strictly = self._dominant(block, budget) or self._many(block, budget)
             if not proven:
@@ -154,25 +160,20 @@ class Hessian:
             strict |= {self.variables[k] for k in block} if strictly else set()
         return frozenset(strict)
 
-    def _one(self, k: int, budget: int) -> tuple[bool, bool]:
+    def _single(self, k: int, budget: int) -> tuple[bool, bool]:
         """Whether a single second derivative is proven nonnegative, and f strictly convex in it."""
         entry, variable = self.entries[k][k], self.variables[k]
         if entry.symbols != {variable}:
             if not entry.is_zero and bounded_below(entry, self.region, strict=True, budget=budget):
                 return True, True
             return bounded_below(entry, self.region, strict=False, budget=budget), False
-        if not self._nonnegative(entry, variable, budget):
+        p = polynomial(entry, variable)
+        is_proven = p is not None and nonnegative_polynomial(p, *self.region.ends[variable])
+        if not (is_proven or bounded_below(entry, self.region, strict=False, budget=budget)):
             return False, False
         # f'' is analytic: unless it is zero throughout, its zeros are isolated and f' increases.
         points, _ = sample_points(self.region, [variable])
         return True, bool((enclosed_ends(entry, [variable], points, points)[0] > 0.0).any())
-
-    def _nonnegative(self, entry: Expression, variable: Expression, budget: int) -> bool:
-        p = polynomial(entry, variable)
-        low, high = self.region.hull([variable])
-        if p is not None and nonnegative_polynomial(p, low.item(), high.item()):
-            return True
-        return bounded_below(entry, self.region, strict=False, budget=budget)
 
     def _dominant(self, block: list[int], budget: int) -> bool:
         """Prove strict diagonal dominance row by row; each row has few symbols to subdivide."""
@@ -182,14 +183,11 @@ class Hessian:
             others = [e for j in block if j != i and not (e := self.entries[i][j]).is_zero]
 
             def holds(lower: Array, upper: Array) -> NDArray[np.bool_]:
-                sizes = [
-                    np.abs(enclosed_ends(e, symbols, lower, upper)).max(axis=0) for e in others
-                ]
+                ranges = (enclosed_ends(e, symbols, lower, upper) for e in others)
                 # The factor covers the rounding of a sum of fewer than 2^20 positive numbers.
-                total = np.sum(sizes, axis=0) * (1.0 + 2.0**-30)
-                return np.asarray(
-                    enclosed_ends(self.entries[i][i], symbols, lower, upper)[0] > total
-                )
+                total = sum(np.abs(ends).max(axis=0) for ends in ranges) * (1.0 + 2.0**-30)
+                diagonal, _ = enclosed_ends(self.entries[i][i], symbols, lower, upper)
+                return np.asarray(diagonal > total)
 
             return _prove_everywhere(holds, self.region, symbols, budget)
 
@@ -227,16 +225,16 @@ class Hessian:
                 middle = (low + high) / 2 * (moving[:, :, None] & moving[:, None, :])
             middle[~np.isfinite(middle).all(axis=(1, 2))] = 0.0
             values, vectors = np.linalg.eigh(middle)
-            for at in np.argsort(values[:, 0], kind="stable")[:8]:
-                vector = vectors[at, :, 0]
+            for k in np.argsort(values[:, 0], kind="stable")[:8]:
+                vector = vectors[k, :, 0]
                 largest = vector[np.abs(vector).argmax()]
-                direction = np.where(moving[at], np.round(vector / largest, 6), 0.0)
-                bound = _quadratic_upper(low[at], high[at], direction)
+                direction = np.where(moving[k], np.round(vector / largest, 6), 0.0)
+                bound = _quadratic_upper(low[k], high[k], direction)
                 if bound is not None and bound < 0.0:
-                    named = zip((self.variables[k] for k in block), direction, strict=True)
-                    where = ", ".join(f"{s}: {v:g}" for s, v in named if v)
-                    point = dict(zip(self.symbols, points[at].tolist(), strict=True))
-                    return point, f"second derivative {bound:.6g} in the direction ({where})"
+                    named = zip((self.variables[c] for c in block), direction, strict=True)
+                    components = ", ".join(f"{s}: {v:g}" for s, v in named if v)
+                    point = dict(zip(self.symbols, points[k].tolist(), strict=True))
+                    return point, f"second derivative {bound:.6g} in the direction ({components})"
         return None
 
 
@@ -245,9 +243,8 @@ def sample_points(
 ) -> tuple[Array, NDArray[np.bool_]]:
     """Return points spread over the agents' boxes, and which of their coordinates can move.
 
-    The centre, corners and an even sequence between them, the same at every call. Each point
-    belongs to one agent: those with the extreme bounds and parameters first, then others evenly
-    spaced.
+    They are the centre, corners and an even sequence between them, the same at every call, for
+    agents with extreme bounds or parameters and others evenly spaced.
     """
     s = len(symbols)
     spread = _spread(1024, s)
@@ -256,7 +253,7 @@ def sample_points(
     agents = np.zeros(1, dtype=np.intp)
     if region.agents > 1:
         ends = [b[x] for x in symbols for b in (region.lower, region.upper) if b[x].size > 1]
-        extremes = [at for b in ends for at in (int(b.argmin()), int(b.argmax()))]
+        extremes = [k for b in ends for k in (int(b.argmin()), int(b.argmax()))]
         evenly = np.linspace(0, region.agents - 1, num=min(region.agents, 64)).astype(np.intp)
         agents = np.unique(np.concatenate([np.array(extremes, dtype=np.intp), evenly]))
     lower, upper = region.boxes(symbols, agents)
@@ -315,19 +312,14 @@ def _prove(claim: Claim, lower: Array, upper: Array, *, budget: int) -> bool:
         if spent > budget or not claim(middle, middle).all():
             return False
         left = ~claim(lower, upper)
-        lower, upper = _halved(lower[left], upper[left], scale)
+        if not left.any():
+            return True
+        lower, upper, middle = lower[left], upper[left], middle[left]
+        rows, widest = np.arange(lower.shape[0]), ((upper - lower) / scale).argmax(axis=1)
+        below, above = upper.copy(), lower.copy()
+        below[rows, widest] = above[rows, widest] = middle[rows, widest]
+        lower, upper = np.concatenate([lower, above]), np.concatenate([below, upper])
     return True
-
-
-def _halved(lower: Array, upper: Array, scale: Array) -> tuple[Array, Array]:
-    if not lower.shape[0]:
-        return lower, upper
-    rows = np.arange(lower.shape[0])
-    widest = ((upper - lower) / scale).argmax(axis=1)
-    middle = lower[rows, widest] + (upper[rows, widest] - lower[rows, widest]) / 2
-    below, above = upper.copy(), lower.copy()
-    below[rows, widest] = above[rows, widest] = middle
-    return np.concatenate([lower, above]), np.concatenate([below, upper])
 
 
 @np.errstate(all="ignore")
@@ -362,15 +354,13 @@ def _positive_definite(low: Array, high: Array) -> NDArray[np.bool_]:
 def _quadratic_upper(low: Array, high: Array, direction: Array) -> float | None:
     """An upper bound of ``v' A v`` over all A between ``low`` and ``high``, without rounding."""
     used = np.flatnonzero(direction)
-    v, at = direction[used], np.ix_(used, used)
-    if not (np.isfinite(low[at]).all() and np.isfinite(high[at]).all()):
+    v, low, high = direction[used], low[np.ix_(used, used)], high[np.ix_(used, used)]
+    if not (np.isfinite(low).all() and np.isfinite(high).all()):
         return None
-    largest = np.where(np.outer(np.sign(v), np.sign(v)) > 0, high[at], low[at])
+    largest = np.where(np.outer(np.sign(v), np.sign(v)) > 0, high, low)
     exact = [Fraction(c) for c in v.tolist()]
-    return float(
-        sum(a * b * Fraction(e) for a, row in zip(exact, largest.tolist(), strict=True)
-            for b, e in zip(exact, row, strict=True))
-    )  # fmt: skip
+    pairs = zip(product(exact, exact), largest.ravel().tolist(), strict=True)
+    return float(sum(a * b * Fraction(e) for (a, b), e in pairs))
 
 
 @final
@@ -400,10 +390,9 @@ def polynomial(expr: Expression, variable: Expression) -> Polynomial | None:
 
 
 def nonnegative_polynomial(p: Polynomial, low: float, high: float) -> bool:
-    """Decide exactly whether a polynomial is nonnegative on ``[low, high]``.
+    """Decide exactly whether a polynomial is nonnegative on ``[low, high]``, by Sturm's theorem.
 
-    Its roots are separated by bisection and counted by Sturm's theorem: around a single root
-    between two points where it is positive it does not change its sign.
+    Bisection separates its roots: at a single one between two positive values the sign stays.
     """
     a, b = Fraction(low), Fraction(high)
     if not np.any(p) or min(polyval(a, p), polyval(b, p)) < 0:

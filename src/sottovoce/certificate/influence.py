@@ -1,4 +1,4 @@
-"""What agents' terms come to, agent by agent: their boxes, ``sup |dh/dx_i|``, weighted values."""
+"""Values of agents' terms, agent by agent: their boxes, ``sup |dh/dx_i|``, weighted values."""
 
 from __future__ import annotations
 
@@ -34,42 +34,43 @@ def agent_box(formula: Expression, group: Group) -> IntervalBox:
     Where all agents have one box and it names no parameter, one of them stands for all.
     """
     used = formula.symbols
-    one_box = group.lower.strides[0] == 0 == group.upper.strides[0]
-    some = slice(1) if one_box and not used & set(group.parameters) else slice(None)
+    rows = slice(1) if _have_one_box(group) and not used & {*group.parameters} else slice(None)
     return {
-        s: Interval(lower=group.lower[some, c], upper=group.upper[some, c])
+        s: Interval(lower=group.lower[rows, c], upper=group.upper[rows, c])
         for c, s in enumerate(group.symbols)
         if s in used
     } | {s: Interval(lower=a, upper=a) for s, a in group.parameters.items() if s in used}
+
+
+def _have_one_box(group: Group) -> bool:
+    return bool(group.lower.strides[0] == 0 == group.upper.strides[0])
 
 
 @exactly()
 def slope_bounds(
     h: Expression, group: Group, *, convex: bool, tolerance: float
 ) -> tuple[Array, Array]:
-    """Bound ``|dh/dx_i|`` over X_i for every agent i of a fleet; upper bounds and values met.
+    """Bound ``|dh/dx_i|`` over X_i for every agent i of a fleet; upper bounds and values found.
 
     Where h is proven ``convex`` its slope by a component never decreases in it; subdivision stops
     at the relative gap ``tolerance``.
     """
     slopes = gradient(exact(h), group.symbols)
     states = {s for d in slopes.values() for s in d.symbols} & set(group.symbols)
-    met = _norm(slopes, replace(group, upper=group.lower))
+    found = _norm(slopes, replace(group, upper=group.lower))
     if not states:
-        return met, met
-    if convex and len(slopes) == len(states) == 1:
-        # A convex function of one variable has its steepest slopes at the ends of its interval.
-        met = np.maximum(met, _norm(slopes, replace(group, lower=group.upper)))
-        return met, met
+        return found, found
     different = _different(h, group)
-    if different is None:
-        met = np.maximum(met, _norm(slopes, replace(group, lower=group.upper)))
-        return _norm(slopes, group), met
+    steepest_at_ends = convex and len(slopes) == len(states) == 1  # a convex function of one state
+    if steepest_at_ends or different is None:
+        found = np.maximum(found, _norm(slopes, replace(group, lower=group.upper)))
+        return found if steepest_at_ends else _norm(slopes, group), found
     first, same = different
-    own = [(group.fill(h, i), _box(group, i)) for i in first.tolist()]
     bounds = [
-        _supremum(formula, group.symbols, box, convex=convex, tolerance=tolerance)
-        for formula, box in own
+        _supremum(
+            group.fill(h, i), group.symbols, _box(group, i), convex=convex, tolerance=tolerance
+        )
+        for i in first.tolist()
     ]
     upper, found = np.array(bounds).T
     return upper[same], found[same]
@@ -78,7 +79,7 @@ def slope_bounds(
 def mixture_bounds(
     fleet: Fleet, owners: Sequence[int], *, convex: bool, tolerance: float
 ) -> Iterator[tuple[int, float, float]]:
-    """Bound the slope of a formula that mixes agents by each of them: agent, bound, value met.
+    """Bound the slope of a formula that mixes agents by each of them: agent, bound, value found.
 
     ``fleet`` is the formula as one agent with the states of all ``owners``; the rest is as for
     ``slope_bounds``.
@@ -86,17 +87,16 @@ def mixture_bounds(
     group, formula = fleet.group, fleet.terms[0]
     box = _box(group, 0)
     for agent in dict.fromkeys(owners):
-        own = [s for s, owner in zip(group.symbols, owners, strict=True) if owner == agent]
-        upper, met = _supremum(formula, own, box, convex=convex, tolerance=tolerance)
+        states = [s for s, owner in zip(group.symbols, owners, strict=True) if owner == agent]
+        upper, found = _supremum(formula, states, box, convex=convex, tolerance=tolerance)
         if upper > 0.0:
-            yield agent, upper, met
+            yield agent, upper, found
 
 
 def _different(h: Expression, group: Group) -> tuple[Indices, Indices] | None:
     """Agents with different boxes and numbers, and which of them each agent is; None if many."""
     used = [values for s, values in group.parameters.items() if s in h.symbols]
-    one_box = group.lower.strides[0] == 0 == group.upper.strides[0]
-    if one_box and not used:
+    if _have_one_box(group) and not used:
         return np.zeros(1, dtype=np.int64), np.zeros(group.count, dtype=np.int64)
     if group.count > _FEW:
         return None
@@ -162,41 +162,35 @@ def weighted_blocks(
     weighted: Weighting,
     more: Iterable[tuple[int, Sequence[Any]]] = (),
 ) -> Iterator[WeightedBlock]:
-    """Yield what terms of agents come to in rows: rows, first agent, parts, arrays (rows, agents).
+    """Yield weighted terms of ``agents`` agents: rows, first agent, parts, arrays (rows, agents).
 
-    A dense block, or one as sparse as the weights, per sum of a stated fleet; for every part of
-    states a sparse block over all agents that were stated one by one.
-
-    Args:
-        fleets: the agents with their terms.
-        agents: how many there are.
-        values: for each term of a fleet the part of the state that it belongs to, and arrays that
-            fit (count,).
-        weighted: takes weights and such arrays, and returns arrays with the weights.
-        more: parts with rows, agents and values, weighted already.
+    ``values`` gives for each term of a fleet the part of the state that it belongs to, and arrays
+    that fit (count,); ``weighted`` multiplies such arrays by weights; ``more`` holds parts with
+    rows, agents and weighted values. A dense block, or one as sparse as the weights, comes per sum
+    of a stated fleet; for every part of states a sparse block over all agents stated one by one.
     """
     entries: defaultdict[int, list[Sequence[Any]]] = defaultdict(list)
     for fleet in fleets:
         count = fleet.group.count
-        own = [(part, [np.broadcast_to(v, (count,)) for v in of]) for part, of in values(fleet)]
+        terms = [(part, [np.broadcast_to(v, (count,)) for v in of]) for part, of in values(fleet)]
         for sums in fleet.parts():
             if isinstance(fleet.agents, slice):
-                parts = np.tile([own[t][0] for t in sums.terms], len(sums.rows))
-                each = [_of_term(sums.weights, own[t][1], weighted) for t in sums.terms]
-                stacked = [_stacked(sums, of_terms) for of_terms in zip(*each, strict=True)]
+                parts = np.tile([terms[t][0] for t in sums.terms], len(sums.rows))
+                columns = [_of_term(sums.weights, terms[t][1], weighted) for t in sums.terms]
+                stacked = [_stacked(sums, of_terms) for of_terms in zip(*columns, strict=True)]
                 yield sums.rows.ravel(), fleet.agents.start, parts, stacked
                 continue
             for t, row, place, weight in sums.entries(count):
-                part, arrays = own[t]
+                part, arrays = terms[t]
                 ends = weighted(weight, *(v[place] for v in arrays))
                 entries[part].append((row, fleet.agents[place], *ends))
     for part, entry in more:
         entries[part].append(entry)
     for part in sorted(entries):
-        row, agent, *all_ends = (np.concatenate(c) for c in zip(*entries[part], strict=True))
-        rows, at = np.unique(row, return_inverse=True)
+        row, agent, *arrays = (np.concatenate(c) for c in zip(*entries[part], strict=True))
+        rows, index = np.unique(row, return_inverse=True)
         shape = (rows.size, agents)
-        yield rows, 0, part, [sparse.csr_array((v, (at, agent)), shape=shape) for v in all_ends]
+        yield rows, 0, part, [sparse.csr_array((v, (index, agent)), shape=shape) for v in arrays]
 
 
 def _of_term(weights: Weights, arrays: Sequence[Array], weighted: Weighting) -> list[Any]:

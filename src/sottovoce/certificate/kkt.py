@@ -57,27 +57,27 @@ class KktSolver:
         m, n = slopes.shape
         below = sparse.diags_array(np.broadcast_to(-np.asarray(shift), (m,)))
         signs = np.concatenate([np.ones(n), -np.ones(m)])
-        whole = sparse.block_array([[hessian, slopes.T], [slopes, below]], format="csc")
-        if not np.all(np.isfinite(whole.data)):
+        matrix = sparse.block_array([[hessian, slopes.T], [slopes, below]], format="csc")
+        if not np.all(np.isfinite(matrix.data)):
             raise np.linalg.LinAlgError("the system must hold finite numbers")
-        lengths = np.diff(whole.indptr)
+        lengths = np.diff(matrix.indptr)
         column, used = np.repeat(np.arange(n + m), lengths), lengths > 0
         self._scale = np.ones(n + m)
         for _ in range(4):
-            sizes = np.abs(whole.data) * self._scale[whole.indices] * self._scale[column]
-            largest = np.maximum.reduceat(sizes, whole.indptr[:-1][used])
+            sizes = np.abs(matrix.data) * self._scale[matrix.indices] * self._scale[column]
+            largest = np.maximum.reduceat(sizes, matrix.indptr[:-1][used])
             self._scale[used] /= np.sqrt(np.where(largest > 0.0, largest, 1.0))
-        whole.data *= self._scale[whole.indices] * self._scale[column]
-        self._matrix = whole
+        matrix.data *= self._scale[matrix.indices] * self._scale[column]
+        self._matrix = matrix
+        options = {"diag_pivot_thresh": PIVOT, "options": {"SymmetricMode": True}}
         for size in REGULARISATIONS:
-            regular = whole + sparse.diags_array(size * signs)
-            how = {"diag_pivot_thresh": PIVOT, "options": {"SymmetricMode": True}}
+            regular = matrix + sparse.diags_array(size * signs)
             try:
                 if self._order is None:
-                    order = np.argsort(splu(regular, permc_spec="MMD_AT_PLUS_A", **how).perm_c)
-                    self._order = order
+                    factors = splu(regular, permc_spec="MMD_AT_PLUS_A", **options)
+                    self._order = np.argsort(factors.perm_c)
                 permuted = regular[self._order][:, self._order].tocsc()
-                self._factors = splu(permuted, permc_spec="NATURAL", **how)
+                self._factors = splu(permuted, permc_spec="NATURAL", **options)
             except RuntimeError:  # exactly singular
                 continue
             return
@@ -112,18 +112,20 @@ class Solution(NamedTuple):
     iterations: int
 
 
+class Step(NamedTuple):
+    """A direction from an iterate."""
+
+    x: Array
+    slack: Array
+    mu: Array
+
+
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class Iterate:
-    """A point of the iteration: states, slacks and multipliers, and what is known of the states.
+    """A point of the iteration: states x, slacks s, multipliers mu, and df/dx, G, dG/dx = A there.
 
-    Attributes:
-        x: shape (N,).
-        slack: s, one number per row of G.
-        mu: likewise.
-        gradient: ``df/dx``, 0 for states that cannot move.
-        G: one number per row.
-        A: ``dG/dx``, a sparse array.
+    ``gradient`` is 0 for states that cannot move.
     """
 
     x: Array
@@ -137,14 +139,6 @@ class Iterate:
     def dual(self) -> Array:
         """``dL/dx``, shape (N,)."""
         return np.asarray(self.gradient + self.A.T @ self.mu)
-
-
-class Step(NamedTuple):
-    """A direction from an iterate."""
-
-    x: Array
-    slack: Array
-    mu: Array
 
 
 @final
@@ -232,11 +226,8 @@ class InteriorPoint:
     def _start(self) -> Iterate:
         lower, upper = self.numeric.lower, self.numeric.upper
         margin = 0.05 * (upper - lower)
-        points = (
-            np.clip(self.numeric.start, lower + margin, upper - margin),
-            0.5 * (lower + upper),
-        )
-        x = min(points, key=lambda point: _violation(self.numeric.constraints(point)))
+        near_start = np.clip(self.numeric.start, lower + margin, upper - margin)
+        x = min((near_start, 0.5 * (lower + upper)), key=self._violation)
         zero = np.zeros(self.bent.size)
         now = self.at(x, zero, zero)
         tau = max(1e-3, 0.1 * float(np.median(np.abs(now.gradient * (upper - lower)))))
@@ -250,14 +241,18 @@ class InteriorPoint:
     def _products(self, slack: Array, mu: Array) -> Array:
         return np.asarray((slack * mu)[self.bent])
 
-    def _infeasibility(self, at: Iterate, now: Iterate) -> tuple[Array, Array]:
-        """What the equations miss, in units of the objective by way of the gaps and multipliers."""
-        below, above = np.split(now.slack[self.rows :], 2)
-        primal = np.where(self.bent, now.mu, self.price) * (at.G + at.slack)
-        return np.minimum(below, above) * at.dual[self.free], primal
+    def _violation(self, x: Array) -> float:
+        g = self.numeric.constraints(x)
+        return float(np.max(g, initial=0.0)) if np.all(np.isfinite(g)) else np.inf
 
-    def _merit(self, at: Iterate, tau: float, now: Iterate) -> float:
-        parts = (*self._infeasibility(at, now), self._products(at.slack, at.mu) - tau)
+    def _infeasibility(self, new: Iterate, now: Iterate) -> tuple[Array, Array]:
+        """The residuals, in units of the objective by way of present gaps and multipliers."""
+        below, above = np.split(now.slack[self.rows :], 2)
+        primal = np.where(self.bent, now.mu, self.price) * (new.G + new.slack)
+        return np.minimum(below, above) * new.dual[self.free], primal
+
+    def _merit(self, new: Iterate, tau: float, now: Iterate) -> float:
+        parts = (*self._infeasibility(new, now), self._products(new.slack, new.mu) - tau)
         return float(np.sqrt(sum(np.sum(np.square(part)) for part in parts)))
 
     def _advance(self, now: Iterate) -> Iterate | None:
@@ -276,15 +271,15 @@ class InteriorPoint:
         before = self._merit(now, tau, now)
         short = max(0.99, 1.0 - mean)
         corrected = self._towards(now, tau - affine.slack * affine.mu)
-        found = self._try(now, corrected, self._longest(now, corrected, short), tau, before)
-        if found is not None:
-            return found
+        new = self._try(now, corrected, self._longest(now, corrected, short), tau, before)
+        if new is not None:
+            return new
         plain = self._towards(now, tau)
         length = self._longest(now, plain, short)
-        while found is None and length > MIN_STEP:
-            found = self._try(now, plain, length, tau, before)
+        while new is None and length > MIN_STEP:
+            new = self._try(now, plain, length, tau, before)
             length *= 0.5
-        return found
+        return new
 
     def _towards(self, now: Iterate, product: Array | float) -> Step:
         """The Newton step to ``s mu = product``."""
@@ -303,12 +298,12 @@ class InteriorPoint:
         new = self.at(x, slack, mu)
         return new if self._merit(new, tau, now) <= (1.0 - 1e-4 * length) * before else None
 
-    def _longest(self, now: Iterate, step: Step, part: float) -> float:
-        """The longest step, at most 1, that goes ``part`` of the way to the nearest bound."""
+    def _longest(self, now: Iterate, step: Step, share: float) -> float:
+        """The longest step, at most 1, that goes this share of the way to the nearest bound."""
         room = np.concatenate([now.slack[self.bent], now.mu[self.bent]])
         move = np.concatenate([step.slack[self.bent], step.mu[self.bent]])
         falling = move < 0.0
-        return min(1.0, part * float(np.min(-room[falling] / move[falling], initial=np.inf)))
+        return min(1.0, share * float(np.min(-room[falling] / move[falling], initial=np.inf)))
 
     def _require_feasible(self, now: Iterate) -> None:
         slopes, g, mu = now.A[: self.rows], now.G[: self.rows], now.mu[: self.rows]
@@ -335,7 +330,3 @@ class InteriorPoint:
         reach = np.maximum(np.abs(lower), np.abs(upper))
         rounding = 1e-9 * float(np.sum(np.abs(weighted)) + np.sum(np.abs(slopes) * reach))
         return float(np.sum(weighted) + np.sum(descent)) > rounding
-
-
-def _violation(g: Array) -> float:
-    return float(np.max(g, initial=0.0)) if np.all(np.isfinite(g)) else np.inf

@@ -24,7 +24,6 @@ from sottovoce.problem.agents import Array, read_only
 from sottovoce.problem.linear_rows import Matrix
 from sottovoce.problem.numeric import Numeric, numeric_of
 from sottovoce.problem.problem import Problem
-from sottovoce.problem.sums import Region
 
 TOLERANCE = 1e-9
 MAX_POLISH = 200
@@ -50,8 +49,8 @@ class ReferenceOptimum:
     Attributes:
         x: x-hat, shape (N,).
         mu: mu-hat, shape (m,).
-        local: multipliers of the local rows, agent by agent in the order of ``Numeric``'s local
-            rows; where there are non-smooth terms, with those of their rows.
+        local: multipliers of local rows in the order of ``Numeric``'s, rows of non-smooth terms
+            included.
         bound_multipliers: dL/dx at x-hat, shape (N,): positive where a lower bound holds x back,
             negative where an upper bound does, 0 inside.
         objective: ``sum_i f_i`` at x-hat.
@@ -61,9 +60,8 @@ class ReferenceOptimum:
             no bound and no local row holds: their multipliers need not be unique.
         margin: the least of ``max(mu_j, -g_j)`` over the rows and of the larger of multiplier and
             distance over the bounds; complementarity is strict if it is positive.
-        flat: the states, from 0, that a direction without curvature moves: one that keeps every
-            row (local rows too) and bound with a positive multiplier and along which L has no
-            second derivative.
+        flat: the states, from 0, that a direction moves which keeps all rows and bounds with a
+            positive multiplier and along which L has no second derivative.
         iterations: Newton steps taken.
     """
 
@@ -98,11 +96,10 @@ class ReferenceOptimum:
 def reference_optimum(problem: Problem) -> ReferenceOptimum:
     """Return the saddle point ``(x-hat, mu-hat) = arg min_{x in X} max_{mu >= 0} L(x, mu)``.
 
-    It is kept as long as the problem is, which never changes.
-
-    An interior-point method comes near it; Newton steps on the natural residual, with the active
-    rows and bounds it shows, then go on until they no longer move, because a small residual alone
-    says little where the objective is flat (the paper's fifth agent).
+    It is kept as long as the problem is. An interior-point method comes near it; Newton steps on
+    the natural residual, with the active rows and bounds it shows, then go on until they no longer
+    move, because a small residual says little where the objective is flat (the paper's fifth
+    agent).
 
     Raises:
         ProblemError: if the constraints have no common point in X.
@@ -117,10 +114,10 @@ def reference_optimum(problem: Problem) -> ReferenceOptimum:
                 f"a saddle point needs objectives as formulas, got code for {group.name}: run "
                 "sv.simulate without noise, whose answer is near it"
             )
-    known = _known.get(problem)
-    if known is None:
-        known = _known[problem] = _as_stated(smooth_form(problem))
-    return known
+    saddle = _known.get(problem)
+    if saddle is None:
+        saddle = _known[problem] = _as_stated(smooth_form(problem))
+    return saddle
 
 
 def known_saddle(problem: Problem, *, most: int | None = None) -> ReferenceOptimum | None:
@@ -135,16 +132,16 @@ def known_saddle(problem: Problem, *, most: int | None = None) -> ReferenceOptim
 
 def _as_stated(smooth: SmoothForm) -> ReferenceOptimum:
     """The saddle point of a non-smooth problem, from that of its smooth form."""
-    found = _smooth_saddle(smooth.problem)
-    kept = {int(column): place for place, column in enumerate(smooth.columns)}
+    saddle = _smooth_saddle(smooth.problem)
+    place = {column: k for k, column in enumerate(smooth.columns.tolist())}
     return replace(
-        found,
-        x=read_only(found.x[smooth.columns]),
-        mu=read_only(found.mu[: smooth.rows]),
-        bound_multipliers=read_only(found.bound_multipliers[smooth.columns]),
-        active=tuple(j for j in found.active if j < smooth.rows),
-        dependent=tuple(j for j in found.dependent if j < smooth.rows),
-        flat=tuple(kept[c] for c in found.flat if c in kept),
+        saddle,
+        x=read_only(saddle.x[smooth.columns]),
+        mu=read_only(saddle.mu[: smooth.rows]),
+        bound_multipliers=read_only(saddle.bound_multipliers[smooth.columns]),
+        active=tuple(j for j in saddle.active if j < smooth.rows),
+        dependent=tuple(j for j in saddle.dependent if j < smooth.rows),
+        flat=tuple(place[c] for c in saddle.flat if c in place),
     )
 
 
@@ -152,19 +149,19 @@ def _smooth_saddle(problem: Problem) -> ReferenceOptimum:
     numeric = numeric_of(problem)
     method = InteriorPoint(numeric)
     for rough in method.approach((1e-6, 1e-8, TOLERANCE)):
-        found, residual = _polished(method, rough)
+        saddle, residual = _polished(method, rough)
         if residual <= TOLERANCE:
             break
-    jacobian = numeric.jacobian(found.x)
-    if not residual <= max(TOLERANCE, _rounding(found, jacobian)):
+    jacobian = numeric.jacobian(saddle.x)
+    if not residual <= max(TOLERANCE, _rounding(saddle, jacobian)):
         raise CertificateError(
             f"the saddle point must have a residual of at most {TOLERANCE:g}, got {residual:.1e} "
-            f"after {found.iterations} iterations: check that the problem is convex and strictly "
+            f"after {saddle.iterations} iterations: check that the problem is convex and strictly "
             "feasible, and state it in units that keep numbers near 1"
         )
-    method.require_convex(found.x, found.mu)
-    _require_minimum(numeric, found)
-    return _described(numeric, found, jacobian, residual)
+    method.require_convex(saddle.x, saddle.mu)
+    _require_minimum(numeric, saddle)
+    return _described(numeric, saddle, jacobian, residual)
 
 
 def _polished(method: InteriorPoint, rough: Solution) -> tuple[Solution, float]:
@@ -191,14 +188,14 @@ def _polished(method: InteriorPoint, rough: Solution) -> tuple[Solution, float]:
     return best, least
 
 
-def _newton(method: InteriorPoint, at: Solution) -> Solution:
+def _newton(method: InteriorPoint, now: Solution) -> Solution:
     """One semismooth Newton step: rows and bounds that the residual shows active hold exactly."""
     numeric, free = method.numeric, method.free
-    target = at.x - numeric.lagrangian_gradient(at.x, at.mu)
-    rows = numeric.equality | (at.mu + numeric.constraints(at.x) > 0.0)
+    target = now.x - numeric.lagrangian_gradient(now.x, now.mu)
+    rows = numeric.equality | (now.mu + numeric.constraints(now.x) > 0.0)
     low, high = target <= numeric.lower, target >= numeric.upper
-    x = np.where(low, numeric.lower, np.where(high, numeric.upper, at.x))
-    mu = np.where(rows, at.mu, 0.0)
+    x = np.where(low, numeric.lower, np.where(high, numeric.upper, now.x))
+    mu = np.where(rows, now.mu, 0.0)
     active = np.concatenate([rows, low[free], high[free]]).astype(np.float64)
     forces = np.append(mu, np.zeros(2 * free.size))
     point = method.at(x, np.zeros_like(forces), forces)
@@ -208,52 +205,54 @@ def _newton(method: InteriorPoint, at: Solution) -> Solution:
     moved = np.clip(x + dx, numeric.lower, numeric.upper)
     after = mu + dmu[: mu.size]
     after = np.where(numeric.equality, after, np.maximum(after, 0.0))
-    return Solution(moved, after, at.iterations + 1)
+    return Solution(moved, after, now.iterations + 1)
 
 
-def _require_minimum(numeric: Numeric, at: Solution) -> None:
+def _require_minimum(numeric: Numeric, saddle: Solution) -> None:
     """Refuse if L is lower in a corner or the middle of X, which convexity would rule out."""
-    here = numeric.lagrangian(at.x, at.mu)
+    least = numeric.lagrangian(saddle.x, saddle.mu)
     for x in (numeric.lower, numeric.upper, 0.5 * (numeric.lower + numeric.upper)):
-        if numeric.lagrangian(x, at.mu) < here - TOLERANCE * (1.0 + abs(here)):
+        if numeric.lagrangian(x, saddle.mu) < least - TOLERANCE * (1.0 + abs(least)):
             raise ConvexityError(
                 "the Lagrangian must be convex, got a lower value elsewhere in the box than where "
                 "its gradient vanishes: certify the problem to see which formula bends downwards"
             )
 
 
-def _rounding(at: Solution, jacobian: Matrix) -> float:
-    sizes = (at.x, at.mu, jacobian @ at.x, jacobian.T @ at.mu)
+def _rounding(saddle: Solution, jacobian: Matrix) -> float:
+    sizes = (saddle.x, saddle.mu, jacobian @ saddle.x, jacobian.T @ saddle.mu)
     return 32.0 * float(np.finfo(np.float64).eps) * max(float(np.max(np.abs(v))) for v in sizes)
 
 
 def _described(
-    numeric: Numeric, at: Solution, jacobian: Matrix, residual: float
+    numeric: Numeric, saddle: Solution, jacobian: Matrix, residual: float
 ) -> ReferenceOptimum:
-    g = numeric.constraints(at.x)
-    multipliers = numeric.lagrangian_gradient(at.x, at.mu)
-    distance = np.minimum(at.x - numeric.lower, numeric.upper - at.x)
+    x, mu, m = saddle.x, saddle.mu, numeric.rows
+    g, multipliers = numeric.constraints(x), numeric.lagrangian_gradient(x, mu)
+    distance = np.minimum(x - numeric.lower, numeric.upper - x)
     movable = numeric.upper > numeric.lower
     bounds = np.maximum(np.abs(multipliers), distance)[movable]
-    equal = numeric.equality
-    active = equal | (at.mu + g > 0.0) | (g >= -TOLERANCE)
-    forces = np.maximum(at.mu, -g)[~equal]
+    forces = np.maximum(mu, -g)[~numeric.equality]
+    active = numeric.equality | (mu + g > 0.0) | (g >= -TOLERANCE)
     inside = movable & (distance > TOLERANCE)
     pressed = movable & ~inside & (np.abs(multipliers) > STRICT)
-    m = numeric.rows
     return ReferenceOptimum(
-        x=read_only(at.x),
-        mu=read_only(at.mu[:m]),
-        local=read_only(at.mu[m:]),
+        x=read_only(x),
+        mu=read_only(mu[:m]),
+        local=read_only(mu[m:]),
         bound_multipliers=read_only(multipliers),
-        objective=numeric.objective(at.x),
+        objective=numeric.objective(x),
         residual=residual,
-        active=tuple(int(j) for j in np.flatnonzero(active[:m])),
+        active=_indices(active[:m]),
         dependent=_dependent(numeric, jacobian, inside, active),
         margin=float(min(np.min(forces, initial=np.inf), np.min(bounds, initial=np.inf))),
-        flat=_flat(numeric, at, jacobian, movable & ~pressed),
-        iterations=at.iterations,
+        flat=_flat(numeric, saddle, jacobian, movable & ~pressed),
+        iterations=saddle.iterations,
     )
+
+
+def _indices(mask: NDArray[np.bool_]) -> tuple[int, ...]:
+    return tuple(np.flatnonzero(mask).tolist())
 
 
 def _dependent(
@@ -263,23 +262,22 @@ def _dependent(
     solver, none = KktSolver(), np.zeros(free.size)
     solver.factor(sparse.eye_array(free.size), _unit_slopes(jacobian, active, free), ANGLE)
     share = _kernel_share(lambda w: solver.solve(none, ANGLE * w)[1], active.size)
-    dependent = (active & (share > SHARE))[: numeric.rows]
-    return tuple(int(j) for j in np.flatnonzero(dependent))
+    return _indices((active & (share > SHARE))[: numeric.rows])
 
 
 def _flat(
-    numeric: Numeric, at: Solution, jacobian: Matrix, free: NDArray[np.bool_]
+    numeric: Numeric, saddle: Solution, jacobian: Matrix, free: NDArray[np.bool_]
 ) -> tuple[int, ...]:
     """The free states moved by directions v with ``v' H v = 0`` and ``J_j v = 0`` if mu_j > 0."""
-    hessian, solver = numeric.lagrangian_hessian(at.x, at.mu), KktSolver()
+    hessian, solver = numeric.lagrangian_hessian(saddle.x, saddle.mu), KktSolver()
     moves = sparse.diags_array(free * 1.0)
     largest = float(np.max(np.abs(hessian.data), initial=0.0)) or 1.0
     shifted = moves @ hessian @ moves / largest + sparse.diags_array(np.where(free, CURVED, 1.0))
-    pressing = numeric.equality | (at.mu > STRICT)
+    pressing = numeric.equality | (saddle.mu > STRICT)
     solver.factor(shifted, _unit_slopes(jacobian, pressing, free), ANGLE)
     none = np.zeros(pressing.size)
     share = _kernel_share(lambda v: solver.solve(-CURVED * free * v, none)[0], free.size)
-    return tuple(int(c) for c in np.flatnonzero(free & (share > SHARE)))
+    return _indices(free & (share > SHARE))
 
 
 def _kernel_share(shrink: Callable[[Array], Array], size: int) -> Array:
@@ -323,20 +321,16 @@ def saddle_prices(problem: Problem, saddle: ReferenceOptimum) -> Array:
     stated = Numeric(problem).jacobian(saddle.x)
     coupling = Numeric(problem.cloud, sums.families)
     values, slopes = coupling.constraints(saddle.x), coupling.jacobian(saddle.x)
-    for row, one in mixing:
+    for row, single in mixing:
         weights = np.zeros(sums.count)
-        weights[one] = 1.0
-        if row in regions:
-            region = regions[row]
-            weights[list(region.rows)] = _region_slopes(region, values[list(region.rows)])
+        weights[single] = 1.0
+        if (region := regions.get(row)) is not None:
+            rows = list(region.rows)
+            gradient = tape([derivative(region.phi, s) for s in region.symbols], region.symbols)
+            weights[rows] = gradient(*values[rows].tolist())
         pulled = slopes.T @ weights
         size = float(pulled @ pulled)
         if size > 0.0:
             force = stated[[row]].toarray()[0]
             prices += saddle.mu[row] * float(force @ pulled) / size * weights
     return prices
-
-
-def _region_slopes(region: Region, u: Array) -> Array:
-    slopes = tape([derivative(region.phi, s) for s in region.symbols], region.symbols)
-    return np.array(slopes(*u.tolist()), dtype=np.float64)

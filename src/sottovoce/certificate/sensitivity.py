@@ -1,13 +1,13 @@
 """How far one agent can move one output: ``S[o, l] = sup over X of |d output_o / d x_l|``.
 
-Outputs are rows of sums, or of whatever else is released.
-What is linear, and slopes that convexity makes monotone, are bounded for all agents at once; other
-terms of named agents get a certified supremum each, by branch and bound, and those of fleets one
-vectorised enclosure over all their agents.
+Outputs are rows of sums, or of whatever else is released. Linear terms, and slopes that convexity
+makes monotone, are bounded for all agents at once; other terms of up to a thousand different agents
+by branch and bound, and those of larger fleets by one vectorised enclosure.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -46,14 +46,12 @@ class Block:
     """A rectangle of S: the outputs ``rows`` against the agents ``first`` onwards.
 
     Attributes:
-        rows: the outputs, from 0.
-        first: the first agent, from 0.
-        upper: certified upper bounds, one row per output and one column per agent; a dense array,
-            possibly a broadcast view, or a sparse array.
+        upper: certified upper bounds (outputs, agents); a dense array, possibly a broadcast view,
+            or a sparse array.
         found: the largest values actually found, of the same shape.
         parts: which part of an agent's state moves each output, one number for all outputs or one
             per output. No output is moved by two parts of one agent, so that components which no
-            output mixes count apart.
+            output mixes count separately.
     """
 
     rows: NDArray[np.int64]
@@ -64,7 +62,7 @@ class Block:
 
     @property
     def agents(self) -> int:
-        """How many agents it speaks of."""
+        """How many agents the block has."""
         return int(self.upper.shape[1])
 
     def load(self, part: int, precision: Array) -> Array | float:
@@ -101,17 +99,11 @@ class _AffineRows:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Affine:
-    """The affine contributions of the agents of one fleet, whose states have several components.
+    """The affine contributions of ``count`` agents of one fleet to the sums ``outputs``.
 
-    They move together: a difference v of two states moves the sums by ``A v``. Row by row,
-    ``|A v|^2 <= sum_o |a_o|^2 |v|^2`` takes each sum at its own worst direction v; the largest
-    singular value of A takes one direction for all of them.
-
-    Attributes:
-        agents: their numbers, from 0.
-        count: how many agents.
-        outputs: the sums they are contributions to, from 0.
-        parts: their slopes.
+    A difference v of two states moves the sums by ``A v``. Row by row, ``|A v|^2 <= sum_o |a_o|^2
+    |v|^2`` takes each sum at its own worst direction v; the largest singular value of A takes one
+    direction for all of them.
     """
 
     agents: Index
@@ -124,32 +116,29 @@ class Affine:
         strength = [part.strength(precision) for part in self.parts]
         dim = self.parts[0].middle.shape[2]
         slack = (self.outputs.size + 16 * dim + 32) * _EPS
-        found = np.empty(self.count)
+        loads = np.empty(self.count)
         for begin in range(0, self.count, _PIECE):
-            at = slice(begin, begin + _PIECE)
+            piece = slice(begin, begin + _PIECE)
             gram, lost = np.zeros((1, dim, dim)), np.zeros(1)
-            for part, all_of_them in zip(self.parts, strength, strict=True):
-                c, b, r = (_of(v, at) for v in (all_of_them, part.middle, part.radius))
+            for part, weights in zip(self.parts, strength, strict=True):
+                arrays = (weights, part.middle, part.radius)
+                c, b, r = (v if v.shape[1] == 1 else v[:, piece] for v in arrays)
                 c = np.broadcast_to(c, np.broadcast_shapes(c.shape, r.shape))
-                gram = gram + np.einsum("tn,tna,tnb->nab", c, *(np.broadcast_to(
-                    b, (*c.shape, dim)),) * 2)  # fmt: skip
+                b = np.broadcast_to(b, (*c.shape, dim))
+                gram = gram + np.einsum("tn,tna,tnb->nab", c, b, b)
                 lost = lost + (c * r**2).sum(axis=0)
             # A computed eigenvalue errs by a few roundings of the matrix's size, its trace.
             largest = np.linalg.eigvalsh(gram)[:, -1] + slack * np.trace(gram, axis1=1, axis2=2)
-            found[at] = np.square(np.sqrt(largest) + np.sqrt(lost)) * (1.0 + 8.0 * _EPS)
-        return found
+            loads[piece] = np.square(np.sqrt(largest) + np.sqrt(lost)) * (1.0 + 8.0 * _EPS)
+        return loads
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Sensitivity:
     """The matrix S of all outputs against all agents, in blocks that never overlap.
 
-    Attributes:
-        outputs: number of outputs.
-        agents: number of agents n.
-        blocks: what is not zero.
-        affine: what is known of several outputs together, of agents whose components some affine
-            output mixes.
+    ``blocks`` hold what is not zero; ``affine`` what bounds several outputs together, for agents
+    whose components some affine output mixes.
     """
 
     outputs: int
@@ -200,23 +189,19 @@ class Sensitivity:
 
     def columns(self, agent: int) -> Array:
         """The influence of agent ``agent`` (from 0) on every output, one row per part of it."""
-        mine = [b for b in self.blocks if 0 <= agent - b.first < b.agents]
-        found = [np.ravel(block.parts) for block in mine]
-        parts = np.unique(np.concatenate([*found, np.zeros(0, dtype=np.int64)]))
+        blocks = [b for b in self.blocks if 0 <= agent - b.first < b.agents]
+        parts = np.array(sorted({int(part) for b in blocks for part in np.ravel(b.parts)}))
         values = np.zeros((parts.size, self.outputs))
-        for block in mine:
-            column = block.upper[:, [agent - block.first]]
-            column = column.toarray() if sparse.issparse(column) else column
+        for block in blocks:
             row = np.searchsorted(parts, np.broadcast_to(block.parts, block.rows.shape))
-            values[row, block.rows] += column[:, 0]
+            values[row, block.rows] += dense(block.upper[:, [agent - block.first]])[:, 0]
         return values
 
     def largest(self) -> Array:
         """The largest influence of any agent on each output, ``max_l S[o, l]``."""
         values = np.zeros(self.outputs)
         for block in self.blocks:
-            peak = block.upper.max(axis=1)
-            peak = peak.toarray().ravel() if sparse.issparse(peak) else peak
+            peak = dense(block.upper.max(axis=1)).ravel()
             values[block.rows] = np.maximum(values[block.rows], peak)
         return values
 
@@ -229,7 +214,8 @@ class Sensitivity:
                 upper = [upper.data[a:b] for a, b in pairwise(upper.indptr)]
             for output, values in zip(block.rows, upper, strict=True):
                 moving[output].append(values)
-        return np.array([_median(np.concatenate(parts)) for parts in moving])
+        positive = (values[values > 0] for values in map(np.concatenate, moving))
+        return np.array([float(np.median(values)) if values.size else 0.0 for values in positive])
 
     def dense(self) -> Array:
         """The whole matrix S as an array (outputs, agents); for problems of moderate size."""
@@ -253,13 +239,17 @@ class Sensitivity:
                 worst = max(worst, float(np.max(upper[positive] / found[positive])) - 1.0)
         return worst
 
-    def _assemble(self, which: str) -> Array:
+    def _assemble(self, name: str) -> Array:
         matrix = np.zeros((self.outputs, self.agents))
         for block in self.blocks:
-            values = getattr(block, which)
-            values = values.toarray() if sparse.issparse(values) else values
-            matrix[block.rows, block.first : block.first + values.shape[1]] += values
+            columns = slice(block.first, block.first + block.agents)
+            matrix[block.rows, columns] += dense(getattr(block, name))
         return matrix
+
+
+def dense(values: Any) -> Array:
+    """Return a dense copy of a sparse array, and any other array as it is."""
+    return np.asarray(values.toarray() if sparse.issparse(values) else values)
 
 
 def sensitivity(
@@ -270,15 +260,10 @@ def sensitivity(
     tolerance: float,
     fleets: Sequence[Fleet] | None = None,
 ) -> Sensitivity:
-    """Certify ``S[o, l]`` for every output o and agent l over the boxes of ``domain``.
+    """Certify ``S[o, l]`` for every output o of ``families`` and agent l, over its ``domain``.
 
-    Args:
-        families: the rows that are released.
-        domain: the agents with the boxes over which states will be kept.
-        convex: for each row, whether it is proven convex; then its slope by x_l never
-            decreases in x_l, which saves most of the subdivision.
-        tolerance: relative gap at which subdivision stops.
-        fleets: what ``fleets_of`` makes of both, if it is known.
+    Subdivision stops at the relative gap ``tolerance``. Of a row that is proven ``convex`` the
+    slope by x_l never decreases in x_l, which saves most of it. ``fleets`` is ``fleets_of`` both.
     """
     fleets = fleets_of(domain, families) if fleets is None else fleets
     agents = sum(group.count for group in domain)
@@ -295,59 +280,54 @@ def _blocks(
 ) -> Iterator[Block]:
     mixtures = [(fleet, _owners(fleet, fleets)) for fleet in fleets if not fleet.places]
 
+    # The first component of an agent that a formula names says which part of its state moves it.
     def slopes(fleet: Fleet) -> list[tuple[int, Sequence[Array]]]:
         label, bounds = _components(fleet, mixtures), _bounds(fleet, convex, tolerance)
-        return [(label[_mover(fleet, h)], bounds[t]) for t, h in enumerate(fleet.terms)]
+        symbols = (next(s for s in fleet.group.symbols if s in h.symbols) for h in fleet.terms)
+        return [(label[s], bounds[t]) for t, s in enumerate(symbols)]
 
     def entries() -> Iterator[tuple[int, list[Array]]]:
         for fleet, owners in mixtures:
             output = fleet.sums[0].row
-            known = convex.get(output, False)
+            numbers, is_convex = [agent for _, agent, _ in owners], convex.get(output, False)
             with _naming(owners[0][0], output):
-                numbers = [agent for _, agent, _ in owners]
-                found = list(mixture_bounds(fleet, numbers, convex=known, tolerance=tolerance))
-            for agent, upper, met in found:
-                # The first component of the agent's that the formula names says which part it is.
-                home, _, component = next(one for one in owners if one[1] == agent)
+                bounds = list(mixture_bounds(fleet, numbers, convex=is_convex, tolerance=tolerance))
+            for agent, upper, found in bounds:
+                home, _, component = owners[numbers.index(agent)]
                 part = _components(home, mixtures)[home.group.symbols[component]]
-                yield part, [np.array([v]) for v in (output, agent, upper, met)]
+                yield part, [np.array([v]) for v in (output, agent, upper, found)]
 
-    own = [fleet for fleet in fleets if fleet.places]
-    blocks = weighted_blocks(own, agents, slopes, _lengthened, entries())
+    of_agents = [fleet for fleet in fleets if fleet.places]
+    blocks = weighted_blocks(of_agents, agents, slopes, _lengthened, entries())
     for rows, first, parts, (upper, found) in blocks:
         yield Block(rows=rows, first=first, upper=upper, found=found, parts=parts)
 
 
-def _lengthened(weight: Array, upper: Array, met: Array) -> tuple[Array, Array]:
+def _lengthened(weight: Array, upper: Array, found: Array) -> tuple[Array, Array]:
     """Slopes times weights; a slope of 1 needs no room for the rounding of the product."""
     size = np.abs(weight)
-    return size * np.where(upper == 1.0, upper, upper * UP), size * met
+    return size * np.where(upper == 1.0, upper, upper * UP), size * found
 
 
 def _bounds(
     fleet: Fleet, convex: Mapping[int, bool], tolerance: float
 ) -> dict[int, tuple[Array, Array]]:
     """Bounds of the slopes of every term."""
-    found = {}
+    bounds = {}
     for part in fleet.parts():
         for t, row in zip(part.terms, part.rows[0].tolist(), strict=True):
             # Of a term with a negative weight the assumption is that its negative is convex.
-            known = convex.get(row, False) and part.nonnegative()
+            is_convex = convex.get(row, False) and part.nonnegative()
             with _naming(fleet, row):
-                found[t] = slope_bounds(
-                    fleet.terms[t], fleet.group, convex=known, tolerance=tolerance
+                bounds[t] = slope_bounds(
+                    fleet.terms[t], fleet.group, convex=is_convex, tolerance=tolerance
                 )
-    return found
-
-
-def _mover(fleet: Fleet, h: Expression) -> Expression:
-    """The first component that a term names."""
-    return next(s for s in fleet.group.symbols if s in h.symbols)
+    return bounds
 
 
 @contextmanager
 def _naming(fleet: Fleet, row: int) -> Iterator[None]:
-    """Say whose influence on what it is that has no bound."""
+    """Name the agent and the output in an error about a missing bound."""
     try:
         yield
     except CertificateError as error:
@@ -361,16 +341,15 @@ Owner = tuple[Fleet, int, int]
 
 
 def _owners(mixture: Fleet, fleets: Sequence[Fleet]) -> list[Owner]:
-    """Whose each component of a mixture is."""
-    found = []
+    """The owners of a mixture's components, in order."""
+    owners = []
     for column in mixture.columns:
         for fleet in fleets:
             if fleet.places and not isinstance(fleet.columns, slice):
-                (at,) = np.nonzero(fleet.columns == column)
-                if at.size:
-                    place, component = divmod(int(at[0]), fleet.group.dim)
-                    found.append((fleet, int(fleet.agents[place]), component))
-    return found
+                for index in np.flatnonzero(fleet.columns == column).tolist():
+                    place, component = divmod(index, fleet.group.dim)
+                    owners.append((fleet, int(fleet.agents[place]), component))
+    return owners
 
 
 def _components(
@@ -380,8 +359,11 @@ def _components(
     place = {s: c for c, s in enumerate(fleet.group.symbols)}
     links = [[place[s] for s in h.symbols if s in place] for h in fleet.terms]
     for _, owners in mixtures:
-        own = [(agent, component) for home, agent, component in owners if home is fleet]
-        links += [[c for a, c in own if a == agent] for agent, _ in own]
+        components: defaultdict[int, list[int]] = defaultdict(list)
+        for home, agent, component in owners:
+            if home is fleet:
+                components[agent].append(component)
+        links += components.values()
     pairs = [(mixed[0], c) for mixed in links for c in mixed]
     label = connected(fleet.group.dim, *np.array(pairs, dtype=np.int64).reshape(-1, 2).T)
     return {s: int(label[c]) for s, c in place.items()}
@@ -390,51 +372,42 @@ def _components(
 def affine_parts(fleets: Sequence[Fleet]) -> Iterator[Affine]:
     """Yield what is affine of the fleets whose components some affine contribution mixes."""
     for fleet in fleets:
-        found = list(_parts(fleet)) if fleet.places and fleet.group.dim > 1 else []
-        if any(np.any(np.count_nonzero(part.middle, axis=2) > 1) for part in found):
-            yield Affine(
-                agents=fleet.agents,
-                count=fleet.group.count,
-                outputs=np.unique(np.concatenate([part.rows.ravel() for part in found])),
-                parts=tuple(found),
-            )
+        parts = tuple(_affine_rows(fleet)) if fleet.places and fleet.group.dim > 1 else ()
+        if any(np.any(np.count_nonzero(part.middle, axis=2) > 1) for part in parts):
+            outputs = np.unique(np.concatenate([part.rows.ravel() for part in parts]))
+            yield Affine(agents=fleet.agents, count=fleet.group.count, outputs=outputs, parts=parts)
 
 
-def _parts(fleet: Fleet) -> Iterator[_AffineRows]:
-    slopes_of = [_slopes(h, fleet.group) for h in fleet.terms]
+def _affine_rows(fleet: Fleet) -> Iterator[_AffineRows]:
+    slopes_of = [_constant_slopes(h, fleet.group) for h in fleet.terms]
     for part in fleet.parts():
-        own = [slopes_of[t] for t in part.terms]
-        kept = [column for column, slopes in enumerate(own) if slopes is not None]
-        if kept:
-            yield _rows(part.rows[:, kept], part.weights, [s for s in own if s is not None])
+        affine = [k for k, t in enumerate(part.terms) if slopes_of[t]]
+        if not affine:
+            continue
+        slopes = [slopes_of[part.terms[k]] for k in affine]
+        count = max(d.lower.size for term in slopes for d in term)
+        lower, upper = (
+            np.array(
+                [[np.broadcast_to(getattr(d, end), (count,)) for d in term] for term in slopes]
+            )
+            for end in ("lower", "upper")
+        )
+        middle = lower / 2 + upper / 2
+        radius = np.nextafter(np.maximum(upper - middle, middle - lower), np.inf)
+        length = np.sqrt(np.square(radius).sum(axis=1)) * (1.0 + (middle.shape[1] + 8) * _EPS)
+        yield _AffineRows(
+            rows=part.rows[:, affine],
+            weights=part.weights,
+            middle=middle.transpose(0, 2, 1),
+            radius=length,
+        )
 
 
 @exactly()
-def _slopes(formula: Expression, group: Group) -> list[Interval] | None:
-    """The derivatives of an affine formula by the group's components; None if none or not so."""
-    slopes, own = gradient(exact(formula), group.symbols), set(group.symbols)
-    if not slopes or any(d.symbols & own for d in slopes.values()):
-        return None
+def _constant_slopes(formula: Expression, group: Group) -> list[Interval]:
+    """The derivatives of an affine formula by the group's components; none if not affine."""
+    slopes = gradient(exact(formula), group.symbols)
+    if not slopes or any(d.symbols & {*group.symbols} for d in slopes.values()):
+        return []
     derivatives = [slopes.get(s, ZERO) for s in group.symbols]
     return [enclose(d, agent_box(d, group)) for d in derivatives]
-
-
-def _rows(rows: Any, weights: Weights, slopes: Sequence[Sequence[Interval]]) -> _AffineRows:
-    count = max(d.lower.size for term in slopes for d in term)
-    lower, upper = (
-        np.array([[np.broadcast_to(getattr(d, end), (count,)) for d in term] for term in slopes])
-        for end in ("lower", "upper")
-    )
-    middle = lower / 2 + upper / 2
-    radius = np.nextafter(np.maximum(upper - middle, middle - lower), np.inf)
-    length = np.sqrt(np.square(radius).sum(axis=1)) * (1.0 + (middle.shape[1] + 8) * _EPS)
-    return _AffineRows(rows=rows, weights=weights, middle=middle.transpose(0, 2, 1), radius=length)
-
-
-def _of(values: Array, agents: slice) -> Array:
-    return values if values.shape[1] == 1 else values[:, agents]
-
-
-def _median(values: Array) -> float:
-    positive = values[values > 0]
-    return float(np.median(positive)) if positive.size else 0.0

@@ -17,7 +17,6 @@ from sottovoce.certificate.contributions import row_ranges
 from sottovoce.certificate.kkt import InteriorPoint
 from sottovoce.certificate.smooth_form import smooth_form, unchecked_problem
 from sottovoce.errors import SottovoceError
-from sottovoce.formula.enclosure import enclose
 from sottovoce.formula.expression import ZERO, symbol
 from sottovoce.problem.agents import Array, Group, lower_bounds, read_only, upper_bounds
 from sottovoce.problem.constraints import Constraint
@@ -37,69 +36,65 @@ _ROOM = 1e-7  # the least slack, likewise, that an inequality must have beside e
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class SlaterPoint:
-    """A point x of X with ``g_j(x) < 0`` for all j, or the best that was found.
+    """A point x of X, shape (N,), with ``g_j(x) < 0`` for all j, or the best that was found.
 
-    Attributes:
-        point: x, flat, shape (N,).
-        slack: a certified upper bound of ``max_j g_j(x)``: negative if the condition is proven.
-        status: "proven", "numerical" (equalities are met up to rounding) or "fails".
-        how: what was found, in one sentence.
+    ``slack`` is a certified upper bound of ``max_j g_j(x)``, negative if the condition is proven;
+    it is "numerical" where equalities are met up to rounding. ``detail`` is one sentence about it.
     """
 
     point: Array
     slack: float
     status: Literal["proven", "numerical", "fails"]
-    how: str
+    detail: str
 
 
 def slater_point(cloud: CloudView, domain: Sequence[Group]) -> SlaterPoint:
     """Find x in the boxes of ``domain`` with ``max_j g_j(x) < 0`` and certify it by intervals.
 
     In small problems x comes close to the largest slack, ``min_x max_j g_j(x)``; for fleets the
-    first point that will do is taken. The paper assumes that there is one; here it is shown.
-    Affine equalities need no interior, only a point of the box that meets them together with the
-    inequalities: no float may do so exactly, so that this part is checked, not proven.
+    first point that will do is taken. Affine equalities need no interior, only a point of the box
+    that meets them together with the inequalities: no float may do so exactly, so that this part
+    is checked, not proven.
     """
     constraints = _Constraints(cloud)
     small = max(cloud.size, cloud.rows) <= _SMALL
-    equal = bool(constraints.equal.any())
+    has_equalities = bool(constraints.equal.any())
     best, least = np.empty(0), np.inf
-    for point in _candidates(constraints, domain):
-        if equal:
-            point = _met(constraints, domain, point)
+    for candidate in _candidates(constraints, domain):
+        point = _met(constraints, domain, candidate) if has_equalities else candidate
         worst = constraints.worst(point)
         if worst < least or not best.size:
             best, least = point, worst
         if least < 0.0:
             break
-    if small and not (equal and constraints.equal.all() and constraints.missed(best) <= _MET):
-        best = _better(constraints, best, _inside(cloud, domain))
+    if small and not (constraints.equal.all() and constraints.missed(best) <= _MET):
+        best = _better(constraints, [best, *_inside(cloud, domain)])
     best.flags.writeable = False
     upper = constraints.upper(best)
-    labels = cloud.row_labels()
-    if equal and constraints.missed(best) > _MET:
+    if constraints.missed(best) > _MET:
         row = int(np.argmax(np.where(constraints.equal, np.abs(upper), -np.inf)))
-        how = (
-            f"a point of the box that meets the equalities must exist, got none: {labels[row]} is "
-            f"off by {abs(upper[row]):.6g} at the best point found; widen the boxes"
+        detail = (
+            "a point of the box that meets the equalities must exist, got none: "
+            f"{cloud.row_labels()[row]} is off by {abs(upper[row]):.6g} at the best point found; "
+            "widen the boxes"
         )
-        return SlaterPoint(point=best, slack=np.inf, status="fails", how=how)
-    if equal:
+        return SlaterPoint(point=best, slack=np.inf, status="fails", detail=detail)
+    if has_equalities:
         # Where equalities are met to rounding only, slack of that size is none.
         upper = np.where(constraints.equal, -np.inf, upper + _ROOM * constraints.scales(best))
     row = int(upper.argmax())
     slack = float(upper[row])
-    if slack < 0.0:
-        how = f"max_j g_j(x) is {slack:.6g} at a point found (bounded by interval arithmetic)"
-        if equal:
-            how = f"{how if np.isfinite(slack) else 'no inequalities'}; equalities met to rounding"
-        status: Literal["proven", "numerical"] = "numerical" if equal else "proven"
-        return SlaterPoint(point=best, slack=slack, status=status, how=how)
-    how = (
-        f"a point with g(x) < 0 must exist, got none: {labels[row]} is {slack:.6g} at "
-        "the best point found; relax the constraints or widen the boxes"
-    )
-    return SlaterPoint(point=best, slack=slack, status="fails", how=how)
+    if not slack < 0.0:
+        detail = (
+            f"a point with g(x) < 0 must exist, got none: {cloud.row_labels()[row]} is {slack:.6g} "
+            "at the best point found; relax the constraints or widen the boxes"
+        )
+        return SlaterPoint(point=best, slack=slack, status="fails", detail=detail)
+    detail = f"max_j g_j(x) is {slack:.6g} at a point found (bounded by interval arithmetic)"
+    if not has_equalities:
+        return SlaterPoint(point=best, slack=slack, status="proven", detail=detail)
+    detail = f"{detail if np.isfinite(slack) else 'no inequalities'}; equalities met to rounding"
+    return SlaterPoint(point=best, slack=slack, status="numerical", detail=detail)
 
 
 class _Constraints:
@@ -127,18 +122,18 @@ class _Constraints:
     def upper(self, x: Array) -> Array:
         """Certified upper bounds of ``g(x)``, shape (m,), infinite where g may be undefined."""
         fleets = [
-            replace(fleet, group=replace(fleet.group, lower=fleet.of(x), upper=fleet.of(x)))
-            for fleet in (member.fleet for member in self.rows.members)
+            replace(f, group=replace(f.group, lower=f.of(x), upper=f.of(x)))
+            for f in (member.fleet for member in self.rows.members)
         ]
-        _, above = row_ranges(fleets, self.equal.size, enclose)
+        _, above = row_ranges(fleets, self.equal.size, where_defined=False)
         return np.nextafter(above + self.rows.offset, np.inf)
 
 
 def _candidates(constraints: _Constraints, domain: Sequence[Group]) -> Iterator[Array]:
     """Yield the lower corner, the upper corner, the centre, then conditional gradient steps.
 
-    Each step moves towards the corner that is best for the constraints nearest to violation,
-    linearised and weighted by how near they are.
+    A step moves towards the best corner for the linearised constraints, weighted by how near they
+    are to violation.
     """
     lower = lower_bounds(domain)
     yield lower
@@ -160,14 +155,14 @@ def _candidates(constraints: _Constraints, domain: Sequence[Group]) -> Iterator[
         yield x
 
 
-def _met(constraints: _Constraints, domain: Sequence[Group], near: Array) -> Array:
-    """The point of the box that misses the equalities least, starting from a point nearby.
+def _met(constraints: _Constraints, domain: Sequence[Group], start: Array) -> Array:
+    """The point of the box that misses the equalities least, by Newton's method from ``start``.
 
-    Newton's steps to the solutions, each the shortest by the states that no bound has stopped.
+    Each step is the shortest by the states that no bound has stopped.
     """
     lower, upper = lower_bounds(domain), upper_bounds(domain)
-    x, free = near, lower < upper
-    best, least = near, constraints.missed(near)
+    x, free = start, lower < upper
+    best, least = start, constraints.missed(start)
     for _ in range(_STEPS):
         slopes = constraints.rows.jacobian(x)[constraints.equal]
         gram = (slopes @ sparse.diags_array(free * 1.0) @ slopes.T).toarray()
@@ -193,18 +188,16 @@ def _solution(gram: Array, right: Array) -> Array:
         return np.asarray(np.linalg.pinv(gram, hermitian=True) @ right)
 
 
-def _better(constraints: _Constraints, now: Array, new: Array | None) -> Array:
-    """The point that meets the equalities; of two that do, the one with the larger slack."""
-    points = [now] if new is None else [now, new]
+def _better(constraints: _Constraints, points: Sequence[Array]) -> Array:
+    """The point that meets the equalities; of several that do, the one with the largest slack."""
     return min(points, key=lambda x: (max(constraints.missed(x), _MET), constraints.worst(x)))
 
 
-def _inside(cloud: CloudView, domain: Sequence[Group]) -> Array | None:
-    """The point of the boxes with the largest slack; None where there is no telling."""
+def _inside(cloud: CloudView, domain: Sequence[Group]) -> list[Array]:
+    """The point of the boxes with the largest slack; none where the method fails."""
     stated = unchecked_problem(
         groups=tuple(domain),
         objectives=(ZERO,) * len(domain),
-        code=(None,) * len(domain),
         cloud=replace(cloud, groups=tuple(domain)),
         local=tuple(box_of(group) for group in domain),
         start=tuple(0.5 * group.lower + 0.5 * group.upper for group in domain),
@@ -213,8 +206,8 @@ def _inside(cloud: CloudView, domain: Sequence[Group]) -> Array | None:
         with np.errstate(all="ignore"):
             point = largest_slack(stated)
     except SottovoceError:
-        return None
-    return np.clip(point, lower_bounds(domain), upper_bounds(domain))
+        return []
+    return [np.clip(point, lower_bounds(domain), upper_bounds(domain))]
 
 
 def largest_slack(problem: Problem) -> Array:
@@ -235,19 +228,19 @@ def largest_slack(problem: Problem) -> Array:
 
     def relaxed(family: Constraint) -> Constraint:
         weights = np.full((family.rows, 1), -reach if np.isfinite(reach) else -1e6)
-        own = linear_rows([t], weights)
-        return family if family.equality else replace(family, linear=own.plus(family.linear))
+        slack_rows = linear_rows([t], weights)
+        return family if family.equality else replace(family, linear=slack_rows.plus(family.linear))
 
     groups, cloud = (*problem.groups, slack), problem.cloud
     rows = tuple(relaxed(family) for family in cloud.constraints)
-    form = smooth_form(unchecked_problem(
+    stated = unchecked_problem(
         groups=groups,
         objectives=(*(ZERO for _ in problem.groups), t),
-        code=(None,) * len(groups),
         cloud=replace(cloud, groups=groups, constraints=rows),
         local=(*problem.local, box_of(slack)),
         start=(*problem.start, 0.5 * one),
-    ))  # fmt: skip
+    )
+    form = smooth_form(stated)
     *_, best = InteriorPoint(numeric_of(form.problem)).approach((_GAP,))
     return best.x[form.columns][:-1]
 
@@ -258,24 +251,21 @@ def local_slater_point(problem: Problem) -> SlaterPoint:
     Raises:
         ProblemError: if the rows have no common point in the local sets.
     """
-    x = largest_slack(problem)
+    point = read_only(largest_slack(problem))
     stated = numeric_of(problem)
-    g, m = stated.constraints(x), problem.rows
-    scales = 1.0 + np.abs(stated.jacobian(x) @ x)
-    off = np.where(stated.equality, np.abs(g), g)
-    off[:m] = np.where(stated.equality[:m], off[:m], -np.inf)
-    rows = g[:m][~stated.equality[:m]]
-    slack = float(np.max(rows, initial=-np.inf))
-    point = read_only(x)
-    room = not rows.size or slack < -_ROOM * (1.0 + abs(slack))
-    if np.any(off > _LOCAL * scales) or not room:
-        worst = int(np.argmax(np.where(stated.equality, -np.inf, g)[:m]))
-        how = (
+    g, scales = stated.constraints(point), 1.0 + np.abs(stated.jacobian(point) @ point)
+    is_strict = ~stated.equality & (np.arange(g.size) < problem.rows)  # rows that need slack
+    violation = np.where(stated.equality, np.abs(g), np.where(is_strict, -np.inf, g))
+    strict = np.where(is_strict, g, -np.inf)
+    slack = float(np.max(strict, initial=-np.inf))
+    has_room = not is_strict.any() or slack < -_ROOM * (1.0 + abs(slack))
+    if np.any(violation > _LOCAL * scales) or not has_room:
+        detail = (
             "a point of the agents' local sets with g(x) < 0 must exist, got none: "
-            f"{stated.label(worst)} is {slack:.6g} at the best point found; relax the constraints "
-            "or the local rows"
+            f"{stated.label(int(np.argmax(strict)))} is {slack:.6g} at the best point found; "
+            "relax the constraints or the local rows"
         )
-        return SlaterPoint(point=point, slack=slack, status="fails", how=how)
-    what = f"max_j g_j(x) is {slack:.6g}" if rows.size else "no inequalities"
-    how = f"{what} at a point found inside the local sets, which it meets to rounding"
-    return SlaterPoint(point=point, slack=slack, status="numerical", how=how)
+        return SlaterPoint(point=point, slack=slack, status="fails", detail=detail)
+    what = f"max_j g_j(x) is {slack:.6g}" if is_strict.any() else "no inequalities"
+    detail = f"{what} at a point found inside the local sets, which it meets to rounding"
+    return SlaterPoint(point=point, slack=slack, status="numerical", detail=detail)

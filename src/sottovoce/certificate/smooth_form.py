@@ -26,13 +26,9 @@ from sottovoce.problem.problem import Problem
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class SmoothForm:
-    """A smooth problem and where the stated one is in it.
+    """A smooth problem, whose first ``rows`` constraints are the stated ones.
 
-    Attributes:
-        problem: the smooth one; the first rows of its constraints are the stated ones.
-        columns: where the stated states are in its vector of states.
-        rows: how many rows were stated.
-        sums: the sums of the stated one, in the smooth one's states.
+    ``columns`` are the stated states in its vector of states, ``sums`` the stated sums in them.
     """
 
     problem: Problem
@@ -60,35 +56,44 @@ def smooth_form(problem: Problem) -> SmoothForm:
     sums = [writer.family(family) for family in stated]
     objectives = [writer.formula(f) for f in problem.objectives]
     local = [
-        replace(own, inequalities=tuple(writer.formula(c) for c in own.inequalities))
-        for own in problem.local
+        replace(local_set, inequalities=tuple(writer.formula(c) for c in local_set.inequalities))
+        for local_set in problem.local
     ]
-    agents = zip(problem.groups, local, problem.start, strict=True)
-    kept = [_widened(*agent, writer.own[agent[0].name]) for agent in agents]
-    columns = _columns(problem.groups, [group for group, _, _ in kept])
+    agents = [
+        _widened(group, local_set, start, writer.single[group.name])
+        for group, local_set, start in zip(problem.groups, local, problem.start, strict=True)
+    ]
+    # The stated components of every agent come first among its components.
+    is_stated = [
+        np.tile(np.arange(wider.dim) < group.dim, group.count)
+        for group, (wider, _, _) in zip(problem.groups, agents, strict=True)
+    ]
     for variable, expr in writer.shared.extra.items():
-        one = _shared(variable, expr, problem)
-        kept.append((one, box_of(one), read_only(one.upper)))
+        extra = _shared(variable, expr, problem)
+        agents.append((extra, box_of(extra), read_only(extra.upper)))
     families += [
         Constraint(name=f"non-smooth term {k + 1}", sums=(), rest=(row,), offset=read_only([0.0]))
         for k, row in enumerate(writer.shared.rows)
     ]
-    groups, sets, starts = zip(*kept, strict=True)
-    smooth = unchecked_problem(
-        groups=groups,
-        objectives=(*objectives, *(ZERO for _ in groups[len(objectives) :])),
-        code=(None,) * len(groups),
-        cloud=replace(problem.cloud, groups=groups, constraints=_over(groups, families)),
-        local=sets,
-        start=starts,
+    groups, sets, starts = zip(*agents, strict=True)
+    return SmoothForm(
+        problem=unchecked_problem(
+            groups=groups,
+            objectives=(*objectives, *(ZERO for _ in writer.shared.extra)),
+            cloud=replace(problem.cloud, groups=groups, constraints=_over(groups, families)),
+            local=sets,
+            start=starts,
+        ),
+        columns=np.flatnonzero(np.concatenate(is_stated)),
+        rows=problem.rows,
+        sums=_over(groups, sums),
     )
-    return SmoothForm(problem=smooth, columns=columns, rows=problem.rows, sums=_over(groups, sums))
 
 
-def unchecked_problem(**values: object) -> Problem:
-    """Return a problem with these attributes, which are not checked."""
+def unchecked_problem(*, groups: Sequence[Group], **values: object) -> Problem:
+    """Return a problem with these attributes, which are not checked, and no objective as code."""
     problem: Problem = object.__new__(Problem)
-    vars(problem).update(values)
+    vars(problem).update(values, groups=groups, code=(None,) * len(groups))
     return problem
 
 
@@ -98,7 +103,7 @@ class _ProblemWriter:
 
     def __init__(self, problem: Problem) -> None:
         # Newton's method takes 20 steps to where a norm vanishes by its quotient, 300 by its row.
-        self.own = {g.name: EpigraphWriter(g.name, norm_rows=False) for g in problem.groups}
+        self.single = {g.name: EpigraphWriter(g.name, norm_rows=False) for g in problem.groups}
         self.shared = EpigraphWriter("shared", norm_rows=False)
         self._owner = {s: g.name for g in problem.groups for s in (*g.symbols, *g.parameters)}
 
@@ -108,7 +113,7 @@ class _ProblemWriter:
             return expr
         names = {self._owner[s] for s in expr.symbols}
         if len(names) == 1:
-            return self.own[names.pop()].of(expr)
+            return self.single[names.pop()].of(expr)
         if expr.op in NONSMOOTH:
             return self.shared.of(expr)
         return rebuilt(expr, [self.formula(a) for a in expr.args])
@@ -124,65 +129,55 @@ class _ProblemWriter:
 def _over(groups: Sequence[Group], families: Sequence[Constraint]) -> tuple[Constraint, ...]:
     """The same rows over the wider groups."""
     wider = {group.name: group for group in groups}
-    return tuple(
-        replace(
-            family,
-            sums=tuple(replace(part, group=wider[part.group.name]) for part in family.sums),
-        )
+    sums = (
+        tuple(replace(part, group=wider[part.group.name]) for part in family.sums)
         for family in families
     )
+    return tuple(replace(family, sums=s) for family, s in zip(families, sums, strict=True))
 
 
 def _widened(
-    group: Group, own: LocalSet, start: Array, writer: EpigraphWriter
+    group: Group, local: LocalSet, start: Array, writer: EpigraphWriter
 ) -> tuple[Group, LocalSet, Array]:
     """A group with the variables of its non-smooth terms behind its components."""
     if not writer.extra:
-        return group, own, start
-    low, high = writer.bounds(group, own)
+        return group, local, start
+    low, high = writer.bounds(group, local)
     wider = replace(
         group,
         symbols=(*group.symbols, *writer.extra),
         lower=read_only(np.hstack([group.lower, low])),
         upper=read_only(np.hstack([group.upper, high])),
     )
-    kept = replace(
-        own,
-        inequalities=(*own.inequalities, *writer.rows),
+    inequalities = len(local.inequalities)
+    wider_local = replace(
+        local,
+        inequalities=(*local.inequalities, *writer.rows),
         labels=(
-            *own.labels[: len(own.inequalities)],
+            *local.labels[:inequalities],
             *(f"a non-smooth term of {group.name}" for _ in writer.rows),
-            *own.labels[len(own.inequalities) :],
+            *local.labels[inequalities:],
         ),
-        lower=read_only(np.hstack([own.lower, low])),
-        upper=read_only(np.hstack([own.upper, high])),
+        lower=read_only(np.hstack([local.lower, low])),
+        upper=read_only(np.hstack([local.upper, high])),
     )
-    inside = np.clip(start, own.lower, own.upper)
-    at = Formulas(writer.extra.values(), group).values(inside).T
-    above = np.clip(at + 0.1 * (high - low), low, high)
-    return wider, kept, read_only(np.hstack([start, above]))
+    values = Formulas(writer.extra.values(), group).values(np.clip(start, local.lower, local.upper))
+    above = np.clip(values.T + 0.1 * (high - low), low, high)
+    return wider, wider_local, read_only(np.hstack([start, above]))
 
 
 def _shared(symbol: Expression, stated: Expression, problem: Problem) -> Group:
     """One more agent, whose state is a non-smooth term that mixes agents."""
-    everybody = Group(
-        name="everybody",
+    named = [g for g in problem.groups if g.count == 1]
+    together = Group(
+        name="all named agents",
         count=1,
-        symbols=tuple(s for g in problem.groups if g.count == 1 for s in g.symbols),
-        lower=read_only(np.hstack([g.lower for g in problem.groups if g.count == 1])),
-        upper=read_only(np.hstack([g.upper for g in problem.groups if g.count == 1])),
+        symbols=tuple(s for g in named for s in g.symbols),
+        lower=read_only(np.hstack([g.lower for g in named])),
+        upper=read_only(np.hstack([g.upper for g in named])),
         parameters={},
     )
     writer = EpigraphWriter("shared")
     writer.extra[symbol] = stated
-    low, high = writer.bounds(everybody, box_of(everybody))
+    low, high = writer.bounds(together, box_of(together))
     return Group(name=symbol.name, count=1, symbols=(symbol,), lower=low, upper=high, parameters={})
-
-
-def _columns(stated: Sequence[Group], groups: Sequence[Group]) -> NDArray[np.int64]:
-    found, begin = [], 0
-    for old, new in zip(stated, groups, strict=True):
-        at = begin + np.arange(new.count * new.dim).reshape(new.count, new.dim)
-        found.append(at[:, : old.dim].ravel())
-        begin += new.count * new.dim
-    return np.concatenate(found).astype(np.int64)

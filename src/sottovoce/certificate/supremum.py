@@ -1,9 +1,8 @@
 """Certified suprema over a box of norms of expressions: vectors, and matrices such as Jacobians.
 
-A sensitivity is the largest value that the norm of a derivative takes on the domain. A sampled
-maximum can only be too small; here an interval branch and bound returns a bound that is never too
-small, beside the largest value actually found. Gradients that mix agents, which only the paper's
-release has, take most of the work: there a bound is tried in several ways, the cheapest first.
+A sampled maximum can only be too small; interval branch and bound is never, and returns the largest
+value found beside its bound. Gradients that mix agents take most of the work: there a bound is
+tried in several ways, the cheapest first. Only the paper's release has them, and matrices.
 """
 
 from __future__ import annotations
@@ -50,17 +49,11 @@ _EFFORT = 2e7  # operations on intervals, a few seconds, that a search may cost 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Supremum:
-    """A supremum, bounded from above by proof and from below by example.
-
-    Args:
-        upper: Certified: never below the true supremum.
-        found: The largest value found, up to rounding.
-        at: A point at which the value is close to the largest of those that were looked at.
-    """
+    """A certified upper bound of a supremum, the largest value found, and a point near it."""
 
     upper: float
     found: float
-    at: Point
+    point: Point
 
 
 @exactly()
@@ -77,24 +70,24 @@ def supremum(
     sup_{x in box} |J(x)|_2 <= upper, the spectral norm; of a single column the Euclidean one
 
     Args:
-        rows: The rows of J, canonical; of several columns those of zeros are left out.
+        rows: The rows of J, canonical.
         box: Finite bounds for each symbol.
         nondecreasing: For each entry of a single column the symbols along which it is proven not
-            to decrease: x_l for dg/dx_l of a convex g. None where nothing is known.
+            to decrease: x_l for dg/dx_l of a convex g.
         tolerance: The search ends when upper <= (1 + tolerance) * found.
-        budget: The number of boxes after which a search ends with a looser, still valid bound; by
-            default as many as take a few seconds.
+        budget: The boxes after which a search ends with a looser, still valid bound; by default
+            as many as take a few seconds.
 
     Raises:
         CertificateError: The norm is undefined somewhere, or no finite bound was found.
     """
-    entries = [[exact(entry) for entry in row] for row in rows]
+    entries = [tuple(exact(entry) for entry in row) for row in rows]
     if len({len(row) for row in entries}) != 1 or not entries[0]:
         raise InputError(f"rows must be those of a matrix, got {[len(row) for row in entries]}")
     if len(entries[0]) > 1:
-        entries = [row for row in entries if not _zeros(row)] or entries[:1]
-        columns = [c for c in zip(*entries, strict=True) if not _zeros(c)] or [(ZERO,)]
-        entries = [list(row) for row in zip(*columns, strict=True)]
+        entries = [row for row in entries if not _all_zero(row)] or entries[:1]
+        columns = [c for c in zip(*entries, strict=True) if not _all_zero(c)] or [(ZERO,)]
+        entries = [*zip(*columns, strict=True)]
     exprs = tuple(entry for row in entries for entry in row)
     width = 1 if len(entries) == 1 else len(entries[0])
     facts = tuple(nondecreasing or [frozenset[Expression]()] * len(exprs))
@@ -122,7 +115,7 @@ def known_supremum(
     try:
         return _searched(renamed, tuple((names[s], box[s]) for s in ordered), facts, tolerance)
     except CertificateError:
-        # Once more under the names people know, so that the refusal says which state to bound.
+        # Once more under the stated names, so that the refusal says which state to bound.
         return supremum(rows, box, nondecreasing=nondecreasing, tolerance=tolerance)
 
 
@@ -139,7 +132,7 @@ def _searched(
 @final
 @dataclass(frozen=True, slots=True)
 class _Task:
-    """What to bound: a norm of expressions with facts about them, where, how well, how long."""
+    """Arguments of a search: the entries of J row by row, and those of ``supremum``."""
 
     exprs: tuple[Expression, ...]
     facts: tuple[frozenset[Expression], ...]
@@ -147,6 +140,11 @@ class _Task:
     box: Box
     tolerance: float
     budget: int | None
+
+    def rows(self) -> list[tuple[Expression, ...]]:
+        """The rows of J."""
+        starts = range(0, len(self.exprs), self.columns)
+        return [self.exprs[i : i + self.columns] for i in starts]
 
     def value(self, point: Point) -> float:
         """The norm at a point, rounded down."""
@@ -160,9 +158,9 @@ _Outcome = tuple[float, float, list[Point]]
 
 
 def settle(task: _Task) -> Supremum:
-    """Make one attempt after the other until bound and example agree within the tolerance."""
+    """Make one attempt after the other until bound and value agree within the tolerance."""
     _check_bounds(task)
-    at: Point = {s: low / 2 + high / 2 for s, (low, high) in task.box.items()}
+    best: Point = {s: low / 2 + high / 2 for s, (low, high) in task.box.items()}
     upper, found = np.inf, 0.0
     attempts: list[Callable[[_Task, float], _Outcome]] = [_as_stated, _rewritten]
     if len(task.exprs) > 1:
@@ -170,20 +168,20 @@ def settle(task: _Task) -> Supremum:
     for attempt in attempts:
         bound, reached, points = attempt(task, found)
         upper, found = min(upper, bound), max(found, reached)
-        for point in ({**at, **point} for point in points):
+        for point in ({**best, **point} for point in points):
             value = task.value(point)
-            found, at = (value, point) if value >= found else (found, at)
+            found, best = (value, point) if value >= found else (found, best)
         if upper <= (1 + task.tolerance) * found:
             break
     _check_finite(upper, task)
-    return Supremum(upper=float(upper), found=min(found, float(upper)), at=at)
+    return Supremum(upper=float(upper), found=min(found, float(upper)), point=best)
 
 
 def _as_stated(task: _Task, found: float) -> _Outcome:
-    """Glance at the expressions as they are."""
+    """Search briefly on the expressions as they are."""
     glance = min(_GLANCE, task.budget or _GLANCE)
-    upper, _, at = _search(replace(task, budget=glance), [(expr,) for expr in task.exprs], found)
-    return upper, 0.0, [at]
+    upper, _, point = _search(replace(task, budget=glance), [(expr,) for expr in task.exprs], found)
+    return upper, 0.0, [point]
 
 
 def _rewritten(task: _Task, found: float) -> _Outcome:
@@ -197,8 +195,7 @@ def _rewritten(task: _Task, found: float) -> _Outcome:
 def _row_by_row(task: _Task, _: float) -> _Outcome:
     """Bound the rows of each set of variables by themselves: |(A; B)|_2^2 <= |A|_2^2 + |B|_2^2."""
     groups: defaultdict[frozenset[Expression], list[Sequence[Expression]]] = defaultdict(list)
-    for i in range(0, len(task.exprs), task.columns):
-        row = task.exprs[i : i + task.columns]
+    for row in task.rows():
         groups[frozenset[Expression]().union(*(entry.symbols for entry in row))].append(row)
     if len(groups) == 1:
         return np.inf, 0.0, []
@@ -206,7 +203,7 @@ def _row_by_row(task: _Task, _: float) -> _Outcome:
         supremum(rows, task.box, tolerance=task.tolerance, budget=task.budget)
         for rows in groups.values()
     ]
-    return _length(bounds), 0.0, [bound.at for bound in bounds]
+    return _length(bound.upper for bound in bounds), 0.0, [bound.point for bound in bounds]
 
 
 def _by_square(task: _Task, found: float) -> _Outcome:
@@ -215,9 +212,9 @@ def _by_square(task: _Task, found: float) -> _Outcome:
     vector, _ = name_parts([simplified(expr) for expr in task.exprs], task.box)
     if len(_symbols([square])) >= len(_symbols([vector])):
         return np.inf, 0.0, []
-    alone = replace(task, box=box, facts=(frozenset[Expression](),),
-                    tolerance=(1 + task.tolerance) ** 2 - 1)  # fmt: skip
-    upper, reached, _ = _search(alone, [equivalents(square[0])], found**2)
+    tolerance = (1 + task.tolerance) ** 2 - 1
+    single = replace(task, box=box, facts=(frozenset[Expression](),), tolerance=tolerance)
+    upper, reached, _ = _search(single, [equivalents(square[0])], found**2)
     return float(root(interval(0.0, upper)).upper), float(np.sqrt(reached)), []
 
 
@@ -227,20 +224,21 @@ def _one_by_one(task: _Task, _: float) -> _Outcome:
     |J|_2 <= | sup |J| |_2  and  |J|_2^2 <= |J|_1 |J|_inf, the largest column sum times row sum,
     which is tight for softmax and its derivatives.
     """
-    each = _bound_each(task, task.exprs)
-    sizes = np.reshape([each[expr].upper for expr in task.exprs], (-1, task.columns))
-    upper = _length(each[e] for e in task.exprs)
-    if task.columns > 1:
+    bounds = _bound_each(task, task.exprs)
+    sizes = np.reshape([bounds[expr].upper for expr in task.exprs], (-1, task.columns))
+    if task.columns == 1:
+        upper = _length(sizes.flat)
+    else:
         upper = float(singular_bounds(sizes)[1]) if np.isfinite(sizes).all() else np.inf
-    entries = [task.exprs[i : i + task.columns] for i in range(0, len(task.exprs), task.columns)]
-    sums = [[_absolute_sum(line, task.box) for line in lines]
-            for lines in (entries, [*zip(*entries, strict=True)])]  # fmt: skip
-    known = [[total for total in totals if total is not None] for totals in sums]
-    if all(len(a) == len(b) for a, b in zip(known, sums, strict=True)):
-        each |= _bound_each(task, [total for totals in known for total in totals])
-        row, column = (max(each[total].upper for total in totals) for totals in known)
+    rows, columns = (
+        [total for line in lines for total in _absolute_sum(line, task.box)]
+        for lines in (task.rows(), zip(*task.rows(), strict=True))
+    )
+    if len(rows) == len(sizes) and len(columns) == task.columns:
+        bounds |= _bound_each(task, (*rows, *columns))
+        row, column = (max(bounds[total].upper for total in lines) for lines in (rows, columns))
         upper = min(upper, float(root(interval(0.0, row) * interval(0.0, column)).upper))
-    return upper, 0.0, [bound.at for bound in each.values()]
+    return upper, 0.0, [bound.point for bound in bounds.values()]
 
 
 def _bound_each(task: _Task, exprs: Iterable[Expression]) -> dict[Expression, Supremum]:
@@ -250,18 +248,18 @@ def _bound_each(task: _Task, exprs: Iterable[Expression]) -> dict[Expression, Su
     }
 
 
-def _absolute_sum(exprs: Sequence[Expression], box: Box) -> Expression | None:
-    """Write sum_i |c_i| without moduli, or return None if some c_i may change its sign."""
+def _length(sizes: Iterable[float]) -> float:
+    return float(euclidean([interval(0.0, size) for size in sizes]).upper)
+
+
+def _absolute_sum(exprs: Sequence[Expression], box: Box) -> list[Expression]:
+    """Write sum_i |c_i| without moduli; nothing if some c_i may change its sign."""
     sides = {s: interval(*ends) for s, ends in box.items()}
     ranges = [enclose(simplified(expr), sides) for expr in exprs]
     if any(value.lower < 0 < value.upper for value in ranges):
-        return None
+        return []
     signed = (e if value.lower >= 0 else negate(e) for e, value in zip(exprs, ranges, strict=True))
-    return simplified(add(*signed))
-
-
-def _length(bounds: Iterable[Supremum]) -> float:
-    return float(euclidean([interval(0.0, bound.upper) for bound in bounds]).upper)
+    return [simplified(add(*signed))]
 
 
 def _search(
@@ -274,23 +272,23 @@ def _search(
     components = tuple(
         Component.of(ways, variables, fact) for ways, fact in zip(forms, task.facts, strict=True)
     )
-    whole = interval(*np.transpose([box[s] for s in variables]))
+    domain = interval(*np.transpose([box[s] for s in variables]))
     objectives = [Norm(components=components, columns=task.columns)]
     if len(components) == 1:  # both signs, the larger first
-        value, _ = components[0].over(interval(whole.lower[:, None], whole.upper[:, None]))
+        value, _ = components[0].over(interval(domain.lower[:, None], domain.upper[:, None]))
         first = 1 if value.upper[0] >= -value.lower[0] else -1
         objectives = [Norm(components=components, sign=sign) for sign in (first, -first)]
     left = _affordable(forms, len(variables)) if task.budget is None else task.budget
-    upper, at = 0.0, whole.lower
+    upper, best = 0.0, domain.lower
     for objective in objectives:
-        outcome = maximise_norm(
-            objective, whole, tolerance=task.tolerance, budget=left, found=found
+        result = maximise_norm(
+            objective, domain, tolerance=task.tolerance, budget=left, found=found
         )
-        left = max(left - outcome.boxes, 1)
-        upper = max(upper, outcome.upper)
-        if outcome.found > found:
-            found, at = outcome.found, outcome.at
-    point = dict(zip(variables, at.tolist(), strict=True))
+        left = max(left - result.boxes, 1)
+        upper = max(upper, result.upper)
+        if result.found > found:
+            found, best = result.found, result.point
+    point = dict(zip(variables, best.tolist(), strict=True))
     point.pop(_NOTHING, None)
     return upper, found, point
 
@@ -305,7 +303,7 @@ def _symbols(forms: Iterable[Iterable[Expression]]) -> set[Expression]:
     return set[Expression]().union(*(form.symbols for ways in forms for form in ways))
 
 
-def _zeros(entries: Sequence[Expression]) -> bool:
+def _all_zero(entries: Sequence[Expression]) -> bool:
     return all(entry.is_zero for entry in entries)
 
 
