@@ -26,12 +26,7 @@ from sottovoce.simulation.runs import Layout, named_objective
 
 @final
 class EnsembleRuns:
-    """All runs, with the paper's release of values and gradients; a ``RunDriver``.
-
-    Args:
-        request: what to run, with named agents alone.
-        layout: what no run changes.
-    """
+    """All runs of named agents, with the paper's release of values and gradients."""
 
     def __init__(self, request: SimulationRequest, layout: Layout) -> None:
         s, problem = request, request.problem
@@ -66,7 +61,7 @@ class EnsembleRuns:
         self._measure = _measure(formulas, lower, upper, s.saddle)
 
     def tasks(self, done: int, until: int, steps: Array) -> list[Task]:
-        """What takes the blocks through rounds ``done + 1 .. until``, one each."""
+        """Return what takes the blocks through rounds ``done + 1 .. until``, a task each."""
         blocks = range(len(self._r))
         return [partial(self._advance, block, done, until, steps) for block in blocks]
 

@@ -33,13 +33,9 @@ from sottovoce.problem.problem import CloudView
 class GradientStep:
     """``x(k) -> x(k+1)`` of one agent by itself, one step against the slope of the Lagrangian.
 
-    Args:
-        cloud: the public problem.
-        local: the agent, a group of one.
-        algorithm: whose step it takes.
-        bounds: lower and upper, shape (1, d) each.
-        sent: the index in a round's y of the derivatives of constraints that the cloud sends, by
-            row and component of the state; the agent computes the others.
+    The ``local`` group has one agent, and bounds have shape (1, d) each. ``sent`` is the index in a
+    round's y of the derivatives of constraints that the cloud sends, by row and component of the
+    state; the agent computes the others.
     """
 
     def __init__(

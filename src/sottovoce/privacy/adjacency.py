@@ -30,14 +30,12 @@ class Trajectory:
     ``sqrt(sum_k |x_l(k) - x'_l(k)|^2) <= b``, the paper's adjacency. A change in one round may be
     as large as b; a constant offset over T rounds only ``b / sqrt(T)``.
 
-    Attributes:
-        radius: b, one number for all agents or one per agent.
-        rounds: T, the rounds that the guarantee covers; by default ``TRAJECTORY_ROUNDS``.
-        open_ended: whether that default applies, so that a run names its own number.
+    The guarantee covers ``rounds``, by default ``TRAJECTORY_ROUNDS``; it is then ``open_ended``,
+    and a run names its own number.
     """
 
-    radius: PerAgent
-    rounds: int = cast("int", None)  # never None after __post_init__
+    radius: PerAgent  # b
+    rounds: int = cast("int", None)  # T; never None after __post_init__
     open_ended: bool = field(init=False, repr=False, compare=False)
     kind: ClassVar[Kind] = "trajectory"
 
@@ -53,15 +51,12 @@ class Trajectory:
 class Offset:
     """Two behaviours that differ by at most ``radius`` in every round, all rounds together.
 
-    ``|x_l(k) - x'_l(k)| <= b`` for every k: a constant offset of b stays hidden.
-
-    Attributes:
-        radius: b, one number for all agents or one per agent.
-        rounds: T, the rounds that the guarantee covers; the noise grows as sqrt(T).
+    ``|x_l(k) - x'_l(k)| <= b`` for every k: a constant offset of b stays hidden. The noise grows
+    as sqrt(T) with the rounds that the guarantee covers.
     """
 
-    radius: PerAgent
-    rounds: int
+    radius: PerAgent  # b
+    rounds: int  # T
     kind: ClassVar[Kind] = "offset"
 
     def __post_init__(self) -> None:
@@ -73,11 +68,10 @@ class Offset:
 class Everything:
     """Any two behaviours within the agent's public set: objective and data are hidden too.
 
-    Attributes:
-        rounds: T, the rounds that the guarantee covers; the noise grows as sqrt(T).
+    The noise grows as sqrt(T) with the rounds that the guarantee covers.
     """
 
-    rounds: int
+    rounds: int  # T
     kind: ClassVar[Kind] = "everything"
 
     def __post_init__(self) -> None:

@@ -26,12 +26,8 @@ def allocate(sensitivity: Sensitivity, caps: Array, weights: Array) -> Array:
     many agents as outputs bind, so a fleet of millions is solved by adding the agents whose caps
     are exceeded until none is. Every solve is stated relative to the last one's answer, so that
     outputs of very different size come out equally sharp; a last scaling makes every cap hold.
-    Outputs that no agent can move get 0.
-
-    Args:
-        sensitivity: S.
-        caps: ``(mu_l / b_l)^2``, positive; infinite for an agent that never moves.
-        weights: w_o, positive.
+    Outputs that no agent can move get 0. A cap is ``(mu_l / b_l)^2``, infinite for an agent that
+    never moves.
     """
     largest = _largest_ratio(sensitivity, caps)
     outputs = np.flatnonzero(largest > 0)

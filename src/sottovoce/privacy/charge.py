@@ -77,19 +77,12 @@ class Protected:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Charge:
-    """What one run costs one agent.
+    """What one run costs one agent: mu of the whole run, for the pairs that it protects."""
 
-    Attributes:
-        agent: its label.
-        protected: which pairs of behaviours the run's guarantee covers.
-        mu: the Gaussian-DP parameter of the whole run for such pairs.
-        allowance: the part of mu that a smaller distance would not make smaller; mu if unknown.
-    """
-
-    agent: str
-    protected: Protected
+    agent: str  # its label
+    protected: Protected  # the pairs of behaviours
     mu: float
-    allowance: float
+    allowance: float  # the part of mu that a smaller distance does not shrink; mu if unknown
 
     def __post_init__(self) -> None:
         if not isinstance(self.agent, str) or not self.agent:

@@ -95,11 +95,8 @@ def _skipped(rounds: int) -> int:
 class TargetSet:
     """What of the public set C the cloud aims at: all of C, or C with its edges moved in.
 
-    Attributes:
-        lower: least value of every sum, shape (p,).
-        upper: largest value; an equality has the same for both, and is not moved.
-        moved: per region how much its edge is moved in: a ball's radius is so much smaller, any
-            other region is ``{phi(u) <= -moved}``.
+    Of an equality ``lower`` and ``upper`` are the same, and not moved. Of every region the edge is
+    ``moved`` in: a ball's radius is so much smaller, any other is ``{phi(u) <= -moved}``.
     """
 
     lower: Array
@@ -126,7 +123,7 @@ class Margin:
 
     Attributes:
         name: the constraint, or its sum.
-        kind: "bound", "equality", or "region" for a constraint of several sums.
+        kind: "bound", "equality", or "region" for several sums.
         tested: what the test leaves between Ybar and the edge: the noise at probability p.
         moved: by how much the edge is moved in for the algorithm, so that the test is passed; of
             an equality the half-width of the band within which it is kept.
@@ -155,19 +152,12 @@ class MarginCost:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class AveragedNoise:
-    """What is known of Ybar: per sum its noise and how far rounding may have moved it.
+    """What is known of Ybar, the average of T releases."""
 
-    Attributes:
-        sigma: ``sigma_o |w|``, of what is released.
-        rounding: how far rounding and evaluation may have moved the average.
-        ranges: the least and the largest value that each sum can have, shape (p, 2).
-        rounds: T.
-    """
-
-    sigma: Array
-    rounding: Array
-    ranges: Array
-    rounds: int
+    sigma: Array  # sigma_o |w|, of what is released
+    rounding: Array  # how far rounding and evaluation may have moved the average
+    ranges: Array  # the least and the largest value that each sum can have, shape (p, 2)
+    rounds: int  # T
 
     @property
     def lag(self) -> Array:

@@ -174,7 +174,7 @@ class Fence:
         """Let round k through; returns only when that is on disk.
 
         Raises:
-            RollbackError: another cloud was here first; nothing of this round may be sent.
+            RollbackError: another cloud raised it first; nothing of this round may be sent.
             UnavailableError: the ledger cannot be written now; start again to continue.
         """
         if k != self._standing[0] + 1:
@@ -199,7 +199,7 @@ class Fence:
         self._standing = k, digest
 
     def close(self) -> None:
-        """Give the ledger back."""
+        """Close the connection to the ledger."""
         self._database.close()
 
 

@@ -27,20 +27,16 @@ _FLAT = 1e-10  # curvature below this share of the largest, both across an agent
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Limit:
-    """The local minimax accuracy of x and prices from T releases.
+    """The local minimax accuracy of x and prices from T releases, as standard deviations.
 
-    Attributes:
-        rounds: T.
-        x_each: the standard deviation of every component of x.
-        price_each: that of every price; 0 where no constraint presses.
-        flat: components of x, from 0, that no curvature holds at the saddle point. There the error
-            falls more slowly than 1/sqrt(T), and no limit of this kind exists.
+    No curvature holds the ``flat`` components of x at the saddle point. There the error falls more
+    slowly than 1/sqrt(T), and no limit of this kind exists.
     """
 
     rounds: int
-    x_each: Array
-    price_each: Array
-    flat: tuple[int, ...]
+    x_each: Array  # of every component of x
+    price_each: Array  # of every price; 0 where no constraint presses
+    flat: tuple[int, ...]  # from 0
 
     @property
     def x(self) -> float:
@@ -67,13 +63,8 @@ def accuracy_limit(
     multipliers) along the directions that no bound and no local row holds, S the slopes of the sums
     and w the averaged noise, of variance ``sigma^2 / T`` (Polyak and Juditsky's asymptotic
     covariance of averaged stochastic approximation). Agents are eliminated one by one, so that a
-    system of the size of the sums is left, whatever their number.
-
-    Args:
-        problem: the whole problem.
-        plan: its noise.
-        rounds: T; by default those that the plan's ``hide`` names.
-        saddle: the saddle point if it is known already.
+    system of the size of the sums is left, whatever their number. T is by default what the plan's
+    ``hide`` names; ``saddle`` is the saddle point if it is known already.
     """
     instance("problem", problem, Problem, "sv.Problem(...)")
     instance("plan", plan, NoisePlan, "sv.plan(problem, ...)")

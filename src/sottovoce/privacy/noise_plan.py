@@ -28,21 +28,16 @@ OutputKind = Literal["sum", "value", "gradient"]
 class Output:
     """One number that every round releases.
 
-    Attributes:
-        name: its label.
-        kind: "sum" by default; other releases have the "value" of each constraint and entries of
-            its "gradient".
-        sigma: the standard deviation of the noise that the cloud adds, and of that which the helper
-            of a split cloud adds; 0 where no agent can move it.
-        row: the sum or the constraint, from 0.
-        column: for a gradient entry, the component of the state vector, from 0.
+    Other releases than sums have the "value" of each constraint and entries of its "gradient". The
+    cloud adds noise of standard deviation sigma, and the helper of a split cloud as much; 0 where
+    no agent can move the output.
     """
 
     name: str
     kind: OutputKind
     sigma: float
-    row: int
-    column: int | None = None
+    row: int  # the sum or the constraint, from 0
+    column: int | None = None  # for a gradient entry, the component of the state vector, from 0
 
     @property
     def grid(self) -> float:
@@ -54,20 +49,14 @@ class Output:
 class Guarantee:
     """The guarantee of one agent for the whole transcript: all rounds and outputs together.
 
-    Attributes:
-        agent: its index, from 0.
-        name: its label.
-        hide: what is hidden, with this agent's radius.
-        gdp_mu: ``mu_l = R_l sup |diag(1/sigma) J_l|_2``, rounding allowance included.
-        asked: the requested epsilon and delta.
-        trust: who must be trusted for it.
+    ``mu_l = R_l sup |diag(1/sigma) J_l|_2``, rounding allowance included.
     """
 
-    agent: int
+    agent: int  # from 0
     name: str
-    hide: Adjacency
+    hide: Adjacency  # with this agent's radius
     gdp_mu: float
-    asked: tuple[float, float]
+    asked: tuple[float, float]  # the requested epsilon and delta
     trust: Trust = ONE_CLOUD
 
     @property
@@ -111,8 +100,7 @@ class NoisePlan:
     Attributes:
         cloud: the public problem.
         hide: which behaviours are adjacent, and for how many rounds.
-        epsilon: requested, per agent.
-        delta: requested, per agent.
+        epsilon: requested, per agent, like delta.
         outputs: what every round releases, in order.
         domain: the agents with the boxes their states are kept in.
         gdp_mu: the Gaussian-DP parameter of each agent for the whole transcript.
