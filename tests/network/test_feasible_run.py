@@ -23,8 +23,8 @@ from sottovoce.network.local_round import LocalRound
 from sottovoce.network.round_arithmetic import Verdict
 from sottovoce.network.setup import check_request, ranges_of
 from sottovoce.privacy.adjacency import Trajectory
-from sottovoce.privacy.feasibility import answer_weights, weights_norm
-from sottovoce.privacy.margins import AveragedNoise, feasibility
+from sottovoce.privacy.feasibility import AveragedNoise, answer_weights, weights_norm
+from sottovoce.privacy.margins import feasibility
 from sottovoce.privacy.noise_plan import NoisePlan
 from sottovoce.problem.agents import Array
 from sottovoce.problem.problem import Problem

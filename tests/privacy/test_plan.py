@@ -221,20 +221,6 @@ def test_everything_means_the_range_of_every_contribution() -> None:
     assert made.radius(0) is None
 
 
-def test_a_range_counts_far_less_than_slope_and_diameter_where_a_contribution_bends() -> None:
-    x = sv.agents(2, lower=-4, upper=4, dim=3)
-    problem = Problem(
-        agents=x,
-        objectives=[s[0] for s in x],
-        constraints=[sum(c**2 for s in x for c in s) <= 90],
-    )
-    certificate = certify(problem.cloud, tighten=False)
-    spread = certificate.contributions.spread.dense()
-    by_slope = certificate.sensitivity.dense() * math.sqrt(3) * 8
-    assert spread == pytest.approx(np.full((1, 2), 48.0))
-    assert np.all(by_slope > 3.9 * spread)
-
-
 def test_sensitivities_are_never_below_what_is_seen_in_the_domain() -> None:
     x = sv.agents(2, lower=-1, upper=3)
     problem = Problem(
@@ -360,12 +346,6 @@ def test_an_agent_that_moves_nothing_spends_only_what_rounding_costs() -> None:
     )
     made = plan(certify(problem.cloud), **ASKED)
     assert made.gdp_mu[0] < 1e-3 * made.gdp_mu[2]
-
-
-def test_the_agent_that_moves_most_gets_exactly_its_gaussian_mechanism() -> None:
-    made = plan(linear([[3.0, 0.5]]), **ASKED)
-    assert made.sigma[0] == pytest.approx(3.0 / mu_of(1.0, 1e-5), rel=1e-3)
-    assert made.sigma[0] > 3.0 / mu_of(1.0, 1e-5)
 
 
 def test_an_agent_whose_box_is_a_point_has_nothing_to_hide() -> None:

@@ -18,9 +18,8 @@ import sottovoce as sv
 from sottovoce.certificate.certificate import certify
 from sottovoce.certificate.optimum import reference_optimum
 from sottovoce.privacy.adjacency import Offset
-from sottovoce.privacy.feasibility import weights_norm
+from sottovoce.privacy.feasibility import LAG, weights_norm
 from sottovoce.privacy.limit import accuracy_limit
-from sottovoce.privacy.margins import LAG
 from sottovoce.privacy.plan import plan
 from sottovoce.problem import gallery
 from sottovoce.problem.constraints import total

@@ -25,12 +25,7 @@ from sottovoce.simulation.runs import Layout, SimulationRequest, named_objective
 
 @final
 class EnsembleRuns:
-    """All runs, with the paper's release of values and gradients, as ``Runs`` for the others.
-
-    Args:
-        request: what to run, with named agents alone.
-        layout: what no run changes.
-    """
+    """All runs of named agents, with the paper's release of values and gradients."""
 
     def __init__(self, request: SimulationRequest, layout: Layout) -> None:
         s, problem = request, request.problem
@@ -65,29 +60,29 @@ class EnsembleRuns:
         self._measure = _measure(formulas, lower, upper, s.saddle)
 
     def tasks(self, done: int, until: int, steps: Array) -> list[Task]:
-        """What takes the blocks through rounds ``done + 1 .. until``, one each."""
+        """Return what takes the blocks through rounds ``done + 1 .. until``, a task each."""
         blocks = range(len(self._r))
         return [partial(self._advance, block, done, until, steps) for block in blocks]
 
     def _advance(self, block: int, done: int, until: int, steps: Array) -> None:
         s = self._request
-        own = {
+        buffers = {
             "r": self._r[block].reshape(-1), "seeds": self._seeds[block],
             "failed": self._failed[block], "slopes": np.zeros(self._n * self._width),
             "normals": np.zeros(2 * self._sizes["pairs"] * LANES),
         }  # fmt: skip
         first, last = s.records(done, until)
         raw = np.empty((last - first, self._n + self._m, self._width))
-        kept = self._transcript[block, done:until].reshape(-1)
-        part = core().EnsembleCore(self._sizes, self._arrays | own)
-        advance(part, done, until, steps.ravel(), s.marks[first:last], raw.reshape(-1), kept)
+        released = self._transcript[block, done:until].reshape(-1)
+        kernel = core().EnsembleCore(self._sizes, self._arrays | buffers)
+        advance(kernel, done, until, steps.ravel(), s.marks[first:last], raw.reshape(-1), released)
         if last > first:
             self._trace[block, first:last] = self._measure(raw)
 
     def arrays(self) -> dict[str, Array]:
         """Everything that rounds change, for a checkpoint."""
-        kept = {"trace": self._trace, "transcript": self._transcript}
-        return {**kept, "registers": self._r, "failed": self._failed}
+        records = {"trace": self._trace, "transcript": self._transcript}
+        return {**records, "registers": self._r, "failed": self._failed}
 
     def final(self) -> dict[str, NDArray[np.generic]]:
         """Where every run ended, as a ``Result`` has it."""
@@ -139,8 +134,9 @@ def _view(layout: Layout, f: _Formulas, width: int) -> tuple[dict[str, NDArray[A
         for j, dg in enumerate(f.row_slopes):
             if s in dg or (j, i) in place:
                 outputs.append(builder.value(dg.get(s, ZERO)))
-                at = place.get((j, i))
-                table.append((j, -1, -1) if at is None else (j, noisy.size + at, m + at))
+                index = place.get((j, i))
+                order = (-1, -1) if index is None else (noisy.size + index, m + index)
+                table.append((j, *order))
         starts.append(len(table))
     code = builder.finish(outputs)
     columns = np.array(table, dtype=np.int64).reshape(-1, 3).T

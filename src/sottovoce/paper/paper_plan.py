@@ -68,10 +68,7 @@ def certified_constants(cloud: CloudView) -> tuple[Constants, float]:
     ``K_g = sup |dg/dx|_2`` and ``K_g'^i = sup |d2g/dx_i2|_2`` for each agent i. The theorem takes
     the latter for the Lipschitz constant of dg/dx_i, which it is only if no constraint couples
     agents. Beside them ``max_i sup |dg/dx_i|_2``, what one agent alone can move g by, which is all
-    that adjacency lets happen.
-
-    Raises:
-        PrivacyError: they have no finite bound, or there is a fleet, which the paper does not know.
+    that adjacency lets happen. Refused without finite bounds, and for a fleet.
     """
     refusal = PrivacyError(
         "the paper's plan needs K_g and K_g'^i over the original X, got no finite ones: "
@@ -90,11 +87,11 @@ def certified_constants(cloud: CloudView) -> tuple[Constants, float]:
         [[derivative(d, s) for s in group.symbols] for row in block for d in row]
         for group, block in zip(cloud.groups, blocks, strict=True)
     ]
-    whole = [[derivative(row, s) for s in box] for row in g]
+    jacobian = [[derivative(row, s) for s in box] for row in g]
     try:
         k_g, *rest = [
             known_supremum(matrix, box, tolerance=TOLERANCE).upper
-            for matrix in (whole, *curvatures, *blocks)
+            for matrix in (jacobian, *curvatures, *blocks)
         ]
     except CertificateError:
         raise refusal from None
@@ -119,13 +116,13 @@ def paper_plan(
     of the n + 1 mechanisms is then held to its true sensitivity, cross terms and rounding included.
 
     Args:
-        problem: is certified first; or its certificate, from ``certify``.
+        problem: as for ``sv.plan``, like epsilon, delta, hide and progress.
         epsilon: one number or one per agent.
         delta: likewise, in (0, 1).
-        hide: ``Trajectory``, ``Offset`` or ``Everything``: which behaviours are adjacent.
+        hide: ``Trajectory``, ``Offset`` or ``Everything``.
         constants: K_g and K_g'^i instead of the certified ones.
         allow_undernoised: return a plan even where the formula breaks its promise, for a study.
-        progress: as for ``sv.plan``.
+        progress: whether to show it, or a callback.
 
     Raises:
         PrivacyError: where the formula gives less than (epsilon, delta), or the problem has fleets,
@@ -145,8 +142,8 @@ def paper_plan(
         require_moderate_influence(S)
         require_moderate("the paper's sigma", sigma)
 
-    def spends(part: Array) -> Array:
-        return spent(S, part, reach, errors, hide.rounds)
+    def spends(sigma: Array) -> Array:
+        return spent(S, sigma, reach, errors, hide.rounds)
 
     certified = each_mechanism_keeps(
         cloud, entries, sigma, spends, asked.mu, allow_undernoised=allow_undernoised
@@ -169,12 +166,12 @@ def paper_plan(
 
 def _require_known_rows(cloud: CloudView) -> None:
     for family in cloud.constraints:
-        what = {
+        unknown = {
             "fleets": bool(family.sums),
             "equalities": family.equality,
             "hard constraints, which need feasible=": family.hard,
         }
-        for name, present in what.items():
+        for name, present in unknown.items():
             if present:
                 raise PrivacyError(
                     f"the paper's plan knows no {name}, got one: use the joint plan, sv.plan"
@@ -197,20 +194,16 @@ def paper_noise(
     cloud: CloudView, asked: AskedPrivacy, reach: Array, constants: Constants | None
 ) -> tuple[Sensitivity, tuple[GradientEntry, ...], Array]:
     """Return S over the original X, the entries released and one sigma per output."""
-    held = constants or certified_constants(cloud)[0]
-    if len(held.k_prime) != cloud.agents:
+    K = constants or certified_constants(cloud)[0]
+    if len(K.k_prime) != cloud.agents:
         raise InputError(
-            f"constants must have one K_g'^i per agent ({cloud.agents}), got {len(held.k_prime)}"
+            f"constants must have one K_g'^i per agent ({cloud.agents}), got {len(K.k_prime)}"
         )
     pairs = {*zip(asked.epsilon.tolist(), asked.delta.tolist(), strict=True)}
     factor = max(kappa(e, d) for e, d in pairs) * float(reach.max())
-    entries = tuple(_entries(cloud, held.k_prime))
-    sigma = np.concatenate(
-        [
-            np.full(cloud.rows, factor * held.k_g),
-            [factor * held.k_prime[entry.agent] for entry in entries],
-        ]
-    ) * (1.0 + 2.0**-50)
+    entries = tuple(_entries(cloud, K.k_prime))
+    of_entries = [factor * K.k_prime[entry.agent] for entry in entries]
+    sigma = np.append(np.full(cloud.rows, factor * K.k_g), of_entries) * (1.0 + 2.0**-50)
     formulas = tuple(entry.formula for entry in entries)
     gradients = Constraint(name="gradients", sums=(), rest=formulas, offset=np.zeros(len(formulas)))
     rows = [*cloud.constraints, *([gradients] if entries else [])]
@@ -242,18 +235,14 @@ def _evaluation_errors(cloud: CloudView, entries: Sequence[GradientEntry]) -> tu
         for group in cloud.groups
         for c, s in enumerate(group.symbols)
     }
-    errors: list[float] = []
-    sizes: list[float] = []
-    for family in cloud.constraints:
-        for g, offset in zip(family.named, np.abs(family.offset).tolist(), strict=True):
-            added = offset * UNIT * 2 + UNDERFLOW + float(evaluation_error(g, box).max())
-            errors.append(added * UP)
-            sizes.append(offset + float(evaluate(g, box)[g].magnitude.max()))
-    for formula in (entry.formula for entry in entries):
-        errors.append(float(evaluation_error(formula, box).max()))
-        sizes.append(float(evaluate(formula, box)[formula].magnitude.max()))
-    bound = np.array(errors)
-    return bound, np.asarray((np.array(sizes) + bound) * (1.0 + 2.0**-20))
+    rows = [row for family in cloud.constraints for row in family.named]
+    formulas = [*rows, *(entry.formula for entry in entries)]
+    error = np.array([float(evaluation_error(h, box).max()) for h in formulas])
+    size = np.array([float(evaluate(h, box)[h].magnitude.max()) for h in formulas])
+    offset = np.abs(np.concatenate([[], *(family.offset for family in cloud.constraints)]))
+    error[: len(rows)] = (offset * UNIT * 2 + UNDERFLOW + error[: len(rows)]) * UP
+    size[: len(rows)] += offset
+    return error, np.asarray((size + error) * (1.0 + 2.0**-20))
 
 
 def _outputs(cloud: CloudView, entries: Sequence[GradientEntry], sigma: Array) -> Iterator[Output]:
@@ -282,16 +271,12 @@ def each_mechanism_keeps(
 ) -> bool:
     """Whether each of the n + 1 mechanisms by itself keeps (epsilon, delta) for every agent.
 
-    The theorem takes ``K_g'^i = sup |d2g/dx_i2|`` for the Lipschitz constant of dg/dx_i, which
-    forgets what other agents do to it. Each mechanism is therefore held to its true sensitivity,
-    cross terms and rounding included.
-
-    ``spends`` tells what noise lets through, mu_l per agent, with an infinite sigma for what is
-    left out; ``target`` is the largest mu_l that keeps what was asked for.
+    ``spends`` returns mu_l per agent for any sigma, infinite for what is left out; ``target`` is
+    the largest mu_l that keeps what is requested.
     """
     owner = np.array([-1] * cloud.rows + [entry.agent for entry in entries])
     for mechanism in np.unique(owner):
-        own = sigma[owner == mechanism].max()
+        largest = sigma[owner == mechanism].max()
         excess = spends(np.where(owner == mechanism, sigma, np.inf)) / target
         worst = int(np.argmax(excess))
         if excess[worst] > 1.0:
@@ -299,8 +284,8 @@ def each_mechanism_keeps(
                 return False
             name = "g" if mechanism < 0 else f"dg/d{cloud.groups[mechanism].name}"
             raise PrivacyError(
-                f"the paper's sigma for {name} must be at least {own * excess[worst]:.6g} to "
-                f"hide {cloud.groups[worst].name}, got {own:.6g}: its constant is too small "
+                f"the paper's sigma for {name} must be at least {largest * excess[worst]:.6g} to "
+                f"hide {cloud.groups[worst].name}, got {largest:.6g}: its constant is too small "
                 "or forgets that other agents move it; use sv.plan, or "
                 "allow_undernoised=True for a study"
             )

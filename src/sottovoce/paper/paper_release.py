@@ -22,11 +22,10 @@ if TYPE_CHECKING:
     from sottovoce.simulation.runs import Layout, SimulationRequest
 
 _FLAT = 1e-9  # an eigenvalue this far below the largest is a direction without curvature
-_HELD = 1e-6  # a force above this share of the objective's steepest slope holds its row or bound
 
 
 @final
-class PaperRelease(StateRelease):
+class _PaperRelease(StateRelease):
     """Agents send states; the cloud releases noisy g(x) and dg/dx, and both take gradient steps.
 
     Parts are imported when they are needed: an agent loads no simulation, a plan no network.
@@ -37,14 +36,12 @@ class PaperRelease(StateRelease):
 
     @property
     def algorithm(self) -> type[Tikhonov]:
-        """Algorithm 1."""
         from sottovoce.paper.tikhonov import Tikhonov
 
         return Tikhonov
 
     @property
     def plan(self) -> Callable[..., NoisePlan]:
-        """Theorems 2 and 3."""
         from sottovoce.paper.paper_plan import paper_plan
 
         return paper_plan
@@ -52,11 +49,9 @@ class PaperRelease(StateRelease):
     def limit(
         self, problem: Problem, plan: NoisePlan, rounds: int, optimum: ReferenceOptimum
     ) -> tuple[Array, Array, tuple[int, ...]]:
-        """Return the least standard deviations of x and of mu, and the flat components of x."""
         return _limit(problem, plan, rounds, optimum)
 
     def engine(self, request: SimulationRequest, layout: Layout) -> EnsembleRuns:
-        """Return runs of named agents, side by side in the lanes of vector registers."""
         from sottovoce.paper.paper_ensemble import EnsembleRuns
 
         return EnsembleRuns(request, layout)
@@ -71,7 +66,6 @@ class PaperRelease(StateRelease):
         begin: int,
         bounds: tuple[Array, Array],
     ) -> GradientStep:
-        """Return an agent's step ``(k, x, mu, y) -> x(k+1)``."""
         from sottovoce.paper.paper_rounds import GradientStep
 
         listed = zip(welcome.rows, welcome.columns, strict=True)
@@ -83,25 +77,23 @@ class PaperRelease(StateRelease):
         return GradientStep(cloud, group, algorithm, bounds=bounds, sent=sent)
 
     def outputs(self, plan: NoisePlan) -> PaperOutputs:
-        """Return what the cloud works out from all states, and releases."""
         from sottovoce.paper.paper_rounds import PaperOutputs
 
         return PaperOutputs(plan)
 
     def prices(self, plan: NoisePlan, algorithm: Tikhonov) -> Multipliers:
-        """Return the cloud's step from released values to multipliers."""
         from sottovoce.paper.paper_rounds import Multipliers
 
         return Multipliers(plan, algorithm)
 
 
-RELEASE = PaperRelease()
+RELEASE = _PaperRelease()
 
 
 def _limit(
-    problem: Problem, plan: NoisePlan, rounds: int, at: ReferenceOptimum
+    problem: Problem, plan: NoisePlan, rounds: int, optimum: ReferenceOptimum
 ) -> tuple[Array, Array, tuple[int, ...]]:
-    """Return the standard deviations of x and mu, and the flat components of x.
+    """The standard deviations of x and mu, and the flat components of x.
 
     ``J^-1 Sigma J^-T / T`` with J the Jacobian of the saddle-point conditions on the active set,
     ``[[H, G'], [G, 0]]``: H is the Hessian of the Lagrangian over the states that no bound holds
@@ -109,18 +101,23 @@ def _limit(
     sigma_ij^2`` in the equation of state i, whose gradient entries carry noise, and ``sigma_g^2``
     in an active row.
     """
+    from sottovoce.privacy.limit import HELD
     from sottovoce.problem.numeric import Numeric
 
-    numeric = Numeric(problem)
-    jacobian = numeric.jacobian(at.x).toarray()
-    least = _HELD * np.max(np.abs(numeric.objective_gradient(at.x)))
-    pressed = np.abs(at.bound_multipliers) > least
+    numeric, x, mu = Numeric(problem), optimum.x, optimum.mu
+    jacobian = numeric.jacobian(x).toarray()
+    least = HELD * np.max(np.abs(numeric.objective_gradient(x)))
+    pressed = np.abs(optimum.bound_multipliers) > least
     free = np.flatnonzero((numeric.lower < numeric.upper) & ~pressed)
-    rows = np.flatnonzero(at.mu * np.max(np.abs(jacobian), axis=1) > least)
-    whole = numeric.lagrangian_hessian(at.x, at.mu).toarray()
-    hessian, slopes = whole[np.ix_(free, free)], jacobian[np.ix_(rows, free)]
+    rows = np.flatnonzero(mu * np.max(np.abs(jacobian), axis=1) > least)
+    lagrangian = numeric.lagrangian_hessian(x, mu).toarray()
+    hessian, slopes = lagrangian[np.ix_(free, free)], jacobian[np.ix_(rows, free)]
     sigma = np.array([o.sigma for o in plan.outputs if o.kind == "value"])
-    noise_sq = np.concatenate([_gradient_noise(plan, at)[free], sigma[rows] ** 2])
+    gradient_noise = np.zeros(x.size)  # variance in each state's equation
+    for output in plan.outputs:
+        if output.column is not None:
+            gradient_noise[output.column] += (mu[output.row] * output.sigma) ** 2
+    noise_sq = np.concatenate([gradient_noise[free], sigma[rows] ** 2])
     inverse, null = _pseudo_inverse(hessian, slopes)
     spread = np.square(inverse) @ noise_sq / rounds
     x_each, mu_each = np.zeros(problem.size), np.zeros(problem.rows)
@@ -128,15 +125,6 @@ def _limit(
     mu_each[rows] = np.sqrt(spread[free.size :])
     flat = free[np.linalg.norm(null[: free.size], axis=1) > 1e-6]
     return x_each, mu_each, tuple(int(i) for i in flat)
-
-
-def _gradient_noise(plan: NoisePlan, at: ReferenceOptimum) -> Array:
-    """The variance that noise on gradient entries puts into each state's equation."""
-    variance = np.zeros(at.x.size)
-    for output in plan.outputs:
-        if output.column is not None:
-            variance[output.column] += (at.mu[output.row] * output.sigma) ** 2
-    return variance
 
 
 def _pseudo_inverse(hessian: Array, slopes: Array) -> tuple[Array, Array]:

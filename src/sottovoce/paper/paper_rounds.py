@@ -33,41 +33,33 @@ from sottovoce.problem.problem import CloudView
 class GradientStep:
     """``x(k) -> x(k+1)`` of one agent by itself, one step against the slope of the Lagrangian.
 
-    Args:
-        cloud: the public problem.
-        own: the agent, a group of one.
-        algorithm: whose step it takes.
-        bounds: lower and upper, shape (1, d) each.
-        sent: where in a round's y the derivatives of constraints lie that the cloud sends, by row
-            and component of the state; others the agent works out.
-
-    Raises:
-        InputError: other agents move a derivative that the cloud does not send.
+    The ``local`` group has one agent, and bounds have shape (1, d) each. ``sent`` is the index in a
+    round's y of the derivatives of constraints that the cloud sends, by row and component of the
+    state; the agent computes the others.
     """
 
     def __init__(
         self,
         cloud: CloudView,
-        own: LocalGroup,
+        local: LocalGroup,
         algorithm: Tikhonov,
         *,
         bounds: tuple[Array, Array],
         sent: Mapping[tuple[int, int], int],
     ) -> None:
-        if own.fleet.local is not None:
-            require_no_rows([own.fleet.local])
+        if local.fleet.local is not None:
+            require_no_rows([local.fleet.local])
         self._schedule: RoundValues[list[float]] = RoundValues(algorithm.schedule)
-        group, slopes = own.fleet.group, gradient(own.fleet.objective, own.fleet.group.symbols)
+        group = local.fleet.group
+        slopes = gradient(local.fleet.objective, group.symbols)
         known = _derivatives(cloud, group, sent)
-        # mu_row dg_row/dx_component: row, component, and where the derivative lies in y, if sent.
+        # mu_row dg_row/dx_component: row, component, and the derivative's index in y, if sent.
         self._terms = [(*place, sent.get(place)) for place in sorted({*known, *sent})]
         formulas = [slopes.get(s, ZERO) for s in group.symbols]
-        formulas += [
-            known.get((row, c), ZERO) if at is None else ZERO for row, c, at in self._terms
-        ]
+        formulas += [known.get((row, c), ZERO) if i is None else ZERO for row, c, i in self._terms]
         self._derivatives = tape(formulas, [*group.symbols, *group.parameters])
         self._parameters = [float(values[0]) for values in group.parameters.values()]
-        self._gradient, self._bounds = own.gradient, bounds
+        self._gradient, self._bounds = local.gradient, bounds
 
     def begin(self, x: Array) -> Array:
         """The point of the agent's own bounds nearest to x, shape (1, d)."""
@@ -76,12 +68,12 @@ class GradientStep:
     def __call__(self, k: int, x: Array, price: Array, y: Array) -> Array:
         """Return x(k+1), shape (1, d)."""
         derivatives = np.array(self._derivatives(*x[0].tolist(), *self._parameters))
-        slope, local = np.split(derivatives, [x.size])
+        slope, computed = np.split(derivatives, [x.size])
         if self._gradient is not None:
             slope = slope + self._gradient(x[0])
         with np.errstate(all="ignore"):  # a step that is not finite is replaced
-            for (row, component, at), own in zip(self._terms, local, strict=True):
-                slope[component] += price[row] * (own if at is None else y[at])
+            for (row, component, index), value in zip(self._terms, computed, strict=True):
+                slope[component] += price[row] * (value if index is None else y[index])
             gamma, alpha = self._schedule[k]
             after = state_step(x, slope[np.newaxis], gamma, alpha, *self._bounds)
         return np.asarray(after)
@@ -129,7 +121,7 @@ class PaperOutputs:
         return self._offset + g, entries
 
     def release(self, parts: Sequence[Part], sampler: Sampler, answer: bytes) -> Released:
-        """Work out values and gradients from all states, and add noise to them."""
+        """Compute values and gradients from all states' messages, and add noise to them."""
         g, entries = self(states_of(parts, self._size))
         return sampler.release(np.concatenate([g[self._noisy], entries]))
 

@@ -61,18 +61,14 @@ class Reproduction:
     Attributes:
         recomputed: the same keys as ``PUBLISHED``; errors are medians over the ensemble, against
             the true saddle point.
-        exact_sigma: the least sigma per unit of sensitivity, in place of kappa.
-        column_sensitivity_g: what one agent alone can move g by, in place of K_g.
-        limit_x: root-mean-square error of x that 500,000 releases with the published noise allow.
-        limit_mu: the same for mu.
-        ensemble: per step the errors of every run against the ``true`` and the ``published``
-            saddle point.
-        result: the ensemble's runs.
+        limit_x: root-mean-square error of x that 500,000 releases with the published noise allow;
+            ``limit_mu`` is that of mu.
+        ensemble: per step the errors of every run against the true and the published saddle point.
     """
 
     recomputed: Mapping[str, Any]
-    exact_sigma: float
-    column_sensitivity_g: float
+    exact_sigma: float  # the least per unit of sensitivity, in place of kappa
+    column_sensitivity_g: float  # what one agent alone can move g by, in place of K_g
     limit_x: float
     limit_mu: float
     ensemble: Mapping[int, Mapping[str, Array]]

@@ -17,8 +17,7 @@ from sottovoce.problem.agents import Array
 def state_step(x: Any, slope: Any, gamma: Any, alpha: Any, lower: Any, upper: Any) -> Any:
     """Return ``x_i(k+1) = P_Xi[x_i - gamma(k) (df_i/dx_i + Y_i' mu + alpha(k) x_i)]``.
 
-    ``slope`` is ``df_i/dx_i (x_i(k)) + Y_i(k)' mu(k)``, with Y_i as the agent received or worked it
-    out.
+    ``slope`` is ``df_i/dx_i (x_i(k)) + Y_i(k)' mu(k)``, with Y_i as the agent knows it.
     """
     return np.minimum(np.maximum(x - gamma * (slope + alpha * x), lower), upper)
 
@@ -33,13 +32,8 @@ def multiplier_step(mu: Any, y_g: Any, gamma: Any, alpha: Any) -> Any:
 class Tikhonov(GradientSteps):
     """The paper's Algorithm 1, ``gamma(k) = gamma_bar k^-c1`` and ``alpha(k) = alpha_bar k^-c2``.
 
-    Departs from the paper in that k starts at 1: gamma(0) is not defined.
-
-    Attributes:
-        gamma_bar: the first step.
-        alpha_bar: the first weight of the regularisation.
-        c1: how fast steps shrink.
-        c2: how fast the regularisation fades, ``0 < c2 < c1`` and ``c1 + c2 < 1``.
+    ``0 < c2 < c1`` and ``c1 + c2 < 1``. Departs from the paper in that k starts at 1: gamma(0) is
+    not defined.
     """
 
     gamma_bar: float = 5e-4

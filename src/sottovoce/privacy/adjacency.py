@@ -18,11 +18,8 @@ from sottovoce.arguments import whole
 from sottovoce.errors import InputError
 from sottovoce.problem.agents import Array, read_only
 
-PerAgent: TypeAlias = float | Sequence[float] | Array
-"""One number for all agents, or one per agent."""
-
-TRAJECTORY_ROUNDS: Final = 1_000_000
-"""Rounds covered unless said otherwise: only the allowance for rounding depends on their number."""
+PerAgent: TypeAlias = float | Sequence[float] | Array  # one number for all agents, or one each
+TRAJECTORY_ROUNDS: Final = 1_000_000  # by default: only the rounding allowance depends on them
 
 
 @final
@@ -33,14 +30,12 @@ class Trajectory:
     ``sqrt(sum_k |x_l(k) - x'_l(k)|^2) <= b``, the paper's adjacency. A change in one round may be
     as large as b; a constant offset over T rounds only ``b / sqrt(T)``.
 
-    Attributes:
-        radius: b, one number for all agents or one per agent.
-        rounds: T, the rounds that the guarantee covers; by default ``TRAJECTORY_ROUNDS``.
-        open_ended: whether none were named, so that a run says how many it has.
+    The guarantee covers ``rounds``, by default ``TRAJECTORY_ROUNDS``; it is then ``open_ended``,
+    and a run names its own number.
     """
 
-    radius: PerAgent
-    rounds: int = cast("int", None)  # never None once it is made
+    radius: PerAgent  # b
+    rounds: int = cast("int", None)  # T; never None after __post_init__
     open_ended: bool = field(init=False, repr=False, compare=False)
     kind: ClassVar[Kind] = "trajectory"
 
@@ -56,15 +51,12 @@ class Trajectory:
 class Offset:
     """Two behaviours that differ by at most ``radius`` in every round, all rounds together.
 
-    ``|x_l(k) - x'_l(k)| <= b`` for every k: a constant offset of b stays hidden.
-
-    Attributes:
-        radius: b, one number for all agents or one per agent.
-        rounds: T, the rounds that the guarantee covers; the noise grows as sqrt(T).
+    ``|x_l(k) - x'_l(k)| <= b`` for every k: a constant offset of b stays hidden. The noise grows
+    as sqrt(T) with the rounds that the guarantee covers.
     """
 
-    radius: PerAgent
-    rounds: int
+    radius: PerAgent  # b
+    rounds: int  # T
     kind: ClassVar[Kind] = "offset"
 
     def __post_init__(self) -> None:
@@ -76,11 +68,10 @@ class Offset:
 class Everything:
     """Any two behaviours within the agent's public set: objective and data are hidden too.
 
-    Attributes:
-        rounds: T, the rounds that the guarantee covers; the noise grows as sqrt(T).
+    The noise grows as sqrt(T) with the rounds that the guarantee covers.
     """
 
-    rounds: int
+    rounds: int  # T
     kind: ClassVar[Kind] = "everything"
 
     def __post_init__(self) -> None:
@@ -92,11 +83,7 @@ Kind: TypeAlias = Literal["trajectory", "offset", "everything"]
 
 
 def kind_of(name: str) -> Kind:
-    """Return the kind of that name.
-
-    Raises:
-        InputError: there is none.
-    """
+    """Return the kind of that name, or refuse it."""
     if name not in get_args(Kind):
         raise InputError(f"hide must be one of {', '.join(get_args(Kind))}, got {name!r:.60}")
     return cast("Kind", name)
@@ -105,11 +92,7 @@ def kind_of(name: str) -> Kind:
 def adjacency_of(
     kind: str, *, radius: PerAgent | None = None, rounds: int | None = None
 ) -> Adjacency:
-    """Return what is hidden from its parts, as commands and files name them.
-
-    Raises:
-        InputError: if the kind is unknown or its parts do not belong to it.
-    """
+    """Return what is hidden from its parts, as commands and files name them, or refuse them."""
     kind = kind_of(kind)
     require_radius(kind, given=radius is not None)
     if rounds is None and kind != Trajectory.kind:
@@ -141,13 +124,13 @@ def require_radius(kind: Kind, *, given: bool) -> None:
 
 def per_agent(name: str, values: ArrayLike, agents: int) -> Array:
     """Return one number per agent, a read-only view if one was given for all."""
-    wanted = f"{name} must be one number or one per agent ({agents})"
+    requirement = f"{name} must be one number or one per agent ({agents})"
     try:
         array = read_only(values)
     except (TypeError, ValueError, OverflowError):
-        raise InputError(f"{wanted}, got {values!r:.60}") from None
+        raise InputError(f"{requirement}, got {values!r:.60}") from None
     if array.ndim > 1 or (array.ndim == 1 and array.size != agents):
-        raise InputError(f"{wanted}, got shape {array.shape}")
+        raise InputError(f"{requirement}, got shape {array.shape}")
     return np.broadcast_to(array, (agents,))
 
 

@@ -14,7 +14,7 @@ from sottovoce.problem.agents import Array
 _SLACK = 1e-7  # how far a cap may be exceeded before the final scaling mends it
 _GAIN = 1e-7  # a solve that lowers the total by less than this was the last
 _RESOLVED = 1e-6  # the least share of its last answer that a solve is trusted with
-_PER_STEP = 64
+_PER_STEP = 64  # agents added per solve, so that the cone program stays small
 
 
 def allocate(sensitivity: Sensitivity, caps: Array, weights: Array) -> Array:
@@ -26,21 +26,15 @@ def allocate(sensitivity: Sensitivity, caps: Array, weights: Array) -> Array:
     many agents as outputs bind, so a fleet of millions is solved by adding the agents whose caps
     are exceeded until none is. Every solve is stated relative to the last one's answer, so that
     outputs of very different size come out equally sharp; a last scaling makes every cap hold.
-
-    Args:
-        sensitivity: S.
-        caps: one positive number per agent, ``(mu_l / b_l)^2``; infinite for one that never moves.
-        weights: one positive number per output.
-
-    Returns:
-        One sigma per output; 0 for outputs that no agent can move.
+    Outputs that no agent can move get 0. A cap is ``(mu_l / b_l)^2``, infinite for an agent that
+    never moves.
     """
-    moved = _largest_ratio(sensitivity, caps)
-    outputs = np.flatnonzero(moved > 0)
+    largest = _largest_ratio(sensitivity, caps)
+    outputs = np.flatnonzero(largest > 0)
     sigma = np.zeros(sensitivity.outputs)
     if outputs.size == 0:
         return sigma
-    most, costs = 1.0 / moved[outputs], weights[outputs]
+    most, costs = 1.0 / largest[outputs], weights[outputs]
     precision = np.zeros(sensitivity.outputs)
     precision[outputs] = most * np.random.default_rng(0).uniform(1.0, 2.0, outputs.size)
     kind = sensitivity.signature(precision) / caps  # agents alike in S and cap are alike in this
@@ -86,9 +80,6 @@ def spent(S: Sensitivity, sigma: Array, reach: Array, errors: Array, rounds: int
         reach: R_l, the bound on the difference of two whole state sequences.
         errors: how far float64 may be off in each output, of which c_o is made.
         rounds: T.
-
-    Raises:
-        PrivacyError: an output that some agent moves has no noise.
     """
     bare = np.where(sigma > 0, 0.0, 1.0)
     if np.any(bare) and np.any(S.together(bare) > 0):
@@ -120,14 +111,14 @@ def _largest_ratio(sensitivity: Sensitivity, caps: Array) -> Array:
     """The largest ``S[o, l]^2 / caps_l`` over the agents, for every output."""
     largest = np.zeros(sensitivity.outputs)
     for block in sensitivity.blocks:
-        own = caps[block.first : block.first + block.upper.shape[1]]
+        block_caps = caps[block.first : block.first + block.upper.shape[1]]
         if sparse.issparse(block.upper):
-            ratio = (block.upper.power(2) / own[np.newaxis, :]).max(axis=1)
+            ratio = (block.upper.power(2) / block_caps[np.newaxis, :]).max(axis=1)
             ratio = np.asarray(ratio.toarray()).ravel()
         elif block.upper.strides[1] == 0:
-            ratio = np.square(block.upper[:, 0]) / own.min()
+            ratio = np.square(block.upper[:, 0]) / block_caps.min()
         else:
-            ratio = np.max(np.square(block.upper) / own, axis=1)
+            ratio = np.max(np.square(block.upper) / block_caps, axis=1)
         largest[block.rows] = np.maximum(largest[block.rows], ratio)
     return largest
 
@@ -151,18 +142,11 @@ def _solve(loads: Array, costs: Array, most: Array) -> Array:
     """
     agents, outputs = loads.shape
     eye = sparse.eye_array(outputs)
-    linear = sparse.hstack(
-        [
-            sparse.vstack([sparse.csr_array(loads), eye]),
-            sparse.csr_array((agents + outputs, outputs)),
-        ]
-    )
-    pairs = sparse.vstack(
-        [
-            sparse.hstack([-eye, -eye]),
-            sparse.hstack([eye, -eye]),
-            sparse.csr_array((outputs, 2 * outputs)),
-        ]
+    limits = sparse.vstack([sparse.csr_array(loads), eye])
+    linear = sparse.hstack([limits, sparse.csr_array((agents + outputs, outputs))])
+    # |(t_o - v_o, 2)| <= t_o + v_o, that is t_o >= 1 / v_o
+    pairs = sparse.block_array(
+        [[-eye, -eye], [eye, -eye], [None, sparse.csr_array((outputs, outputs))]]
     )
     order = np.arange(3 * outputs).reshape(3, outputs).T.ravel()
     matrix = sparse.vstack([linear, pairs.tocsr()[order]])

@@ -37,11 +37,10 @@ Everything is computed in exact fractions and rounded up to a multiple of 2^-BIT
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
-from typing import Final
+from typing import Final, get_args
 
 from sottovoce.errors import BudgetError, InputError
 from sottovoce.privacy.adjacency import Kind, kind_of, require_radius
@@ -51,25 +50,15 @@ BITS: Final = 100
 """Binary places of mu in exact sums of squares; every double above 1e-14 has no more. mu counts in
 units of 2^-BITS, its square in units of 4^-BITS; charges are rounded up, what is left down."""
 
-BOUNDED_BY: Final[Mapping[Kind, tuple[Kind, ...]]] = {
-    "trajectory": ("trajectory", "offset", "everything"),
-    "offset": ("offset", "everything"),
-    "everything": ("everything",),
-}
-"""For what an account hides, what runs may hide whose promise speaks of all its pairs."""
+_KINDS: Final = get_args(Kind)  # each speaks of all pairs of those before it
 
 
 @dataclass(frozen=True, slots=True)
 class Protected:
-    """Which two behaviours of an agent are adjacent within one run.
-
-    Attributes:
-        hide: "trajectory", "offset" or "everything".
-        radius: how far apart they may be; None for "everything", and only there.
-    """
+    """Which two behaviours of an agent are adjacent within one run."""
 
     hide: Kind
-    radius: float | None = None
+    radius: float | None = None  # None for "everything", and only there
 
     def __post_init__(self) -> None:
         kind = kind_of(self.hide)
@@ -88,19 +77,12 @@ class Protected:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Charge:
-    """What one run costs one agent.
+    """What one run costs one agent: mu of the whole run, for the pairs that it protects."""
 
-    Attributes:
-        agent: its label.
-        protected: which pairs of behaviours the run's guarantee covers.
-        mu: the Gaussian-DP parameter of the whole run for such pairs.
-        allowance: the part of mu that a smaller distance would not make smaller; mu if unknown.
-    """
-
-    agent: str
-    protected: Protected
+    agent: str  # its label
+    protected: Protected  # the pairs of behaviours
     mu: float
-    allowance: float
+    allowance: float  # the part of mu that a smaller distance does not shrink; mu if unknown
 
     def __post_init__(self) -> None:
         if not isinstance(self.agent, str) or not self.agent:
@@ -119,11 +101,10 @@ class Charge:
 def amount(charge: Charge, account: Protected) -> int:
     """Return what an account is charged, in units of 2^-BITS, rounded up.
 
-    Raises:
-        BudgetError: the run promises nothing about some of the pairs that the account protects.
+    Refuses a run that promises nothing about some of the pairs that the account protects.
     """
     run = charge.protected
-    covering = BOUNDED_BY[account.hide]
+    covering = _KINDS[_KINDS.index(account.hide) :]
     if run.hide not in covering:
         raise BudgetError(
             f"agent {charge.agent!r} keeps an account for {account}, and a run for {run} bounds "

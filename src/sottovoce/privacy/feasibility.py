@@ -31,24 +31,28 @@ from sottovoce.formula.tape import tape
 from sottovoce.problem.agents import Array, Group, read_only
 from sottovoce.problem.sums import Region, Sums, ball_of
 
-_CORNERS = 12  # sums of a region up to which all corners of the margin are looked at
-_ROUNDING = 2.0**-45  # of the few operations of a test, relative
-_TRIED = np.exp(np.linspace(-9.0, 2.0, 221))
-_CLOSE = 1e-9  # what rounding may be off by, relative
-BURN_IN = 0.1
-UNIT_ROUNDS = 10.0
+LAG = 4.0
+"""Ybar follows its target with a lag of about sqrt(T) rounds, so that it is off by about
+``T^(-1/4)`` of its own noise: 4 times as much is hardly ever exceeded (measured; see the docs). The
+promise does not rest on it: where it is exceeded, the answer is not confirmed."""
+
+EQUAL_LAG = 8.0
+"""The same for equalities, whose wider band costs nothing in the objective: sums that must be met
+from both sides, with prices far from 0, are found more slowly."""
+
+BURN_IN = 0.1  # the share of all rounds that no answer counts
+UNIT_ROUNDS = 10.0  # rounds in which prices find their unit, at most another BURN_IN of all
 WEIGHT_POWER = 0.25
+_CORNERS = 12  # sums of a region up to which all corners of the margin are evaluated
+_ROUNDING = 2.0**-45  # of the few operations of a test, relative
+_FACTORS = np.exp(np.linspace(-9.0, 2.0, 221))  # tried for nu, in units of a ball's best
+_CLOSE = 1e-9  # what rounding may be off by, relative
 _EXACT = 100_000  # rounds up to which the weights' norm is added up; beyond, it is bounded
 
 
 def counted_rounds(k: ArrayLike, rounds: int) -> Array:
-    """Return which of the rounds that count k is, from 1; 1 for those before them too.
-
-    The first tenth of all rounds and the ten rounds (at most another tenth) in which prices find
-    their unit do not count.
-    """
-    skipped = _skipped(rounds)
-    return np.maximum(1.0, np.atleast_1d(np.asarray(k, dtype=np.float64)) - skipped)
+    """Return which of the rounds that count k is, from 1; 1 for those before them too."""
+    return np.maximum(1.0, np.atleast_1d(np.asarray(k, dtype=np.float64)) - _skipped(rounds))
 
 
 def answer_shares(k: ArrayLike, rounds: int) -> Array:
@@ -64,8 +68,8 @@ def answer_weights(rounds: int) -> Array:
     is the sums at the answer plus Gaussian noise of exactly known size.
     """
     shares = answer_shares(np.arange(1, rounds + 1), rounds)
-    kept = np.append(np.cumprod(1.0 - shares[:0:-1])[::-1], 1.0)
-    return np.asarray(shares * kept)
+    remaining = np.append(np.cumprod(1.0 - shares[:0:-1])[::-1], 1.0)
+    return np.asarray(shares * remaining)
 
 
 @cache
@@ -83,6 +87,7 @@ def weights_norm(rounds: int) -> float:
 
 
 def _skipped(rounds: int) -> int:
+    """The rounds that do not count: the first tenth, and those in which prices find their unit."""
     return int(np.floor(BURN_IN * rounds + min(BURN_IN * rounds, UNIT_ROUNDS)))
 
 
@@ -90,11 +95,8 @@ def _skipped(rounds: int) -> int:
 class TargetSet:
     """What of the public set C the cloud aims at: all of C, or C with its edges moved in.
 
-    Attributes:
-        lower: least value of every sum, shape (p,).
-        upper: largest value, likewise; an equality has both alike, and is not moved.
-        moved: per region how much its edge is moved in: a ball's radius is so much smaller, any
-            other region is ``{phi(u) <= -moved}``.
+    Of an equality ``lower`` and ``upper`` are the same, and not moved. Of every region the edge is
+    ``moved`` in: a ball's radius is so much smaller, any other is ``{phi(u) <= -moved}``.
     """
 
     lower: Array
@@ -121,11 +123,11 @@ class Margin:
 
     Attributes:
         name: the constraint, or its sum.
-        kind: "bound", "equality", or "region" for a constraint of several sums.
+        kind: "bound", "equality", or "region" for several sums.
         tested: what the test leaves between Ybar and the edge: the noise at probability p.
         moved: by how much the edge is moved in for the algorithm, so that the test is passed; of
             an equality the half-width of the band within which it is kept.
-        scale: the size of the constraint, in the same unit, of which percentages are.
+        scale: the size of the constraint, in the same unit.
     """
 
     name: str
@@ -134,18 +136,37 @@ class Margin:
     moved: float
     scale: float
 
+    @property
+    def percent_of_scale(self) -> float:
+        """``100 moved / scale``."""
+        return 100.0 * (self.moved / self.scale if self.scale > 0.0 else 0.0)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MarginCost:
-    """What margins are expected to cost.
-
-    Attributes:
-        optimum: the objective at the optimum as it was stated.
-        more: how much larger it is with the margins.
-    """
+    """The objective at the stated optimum, and how much ``more`` it is with the margins."""
 
     optimum: float
     more: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class AveragedNoise:
+    """What is known of Ybar, the average of T releases."""
+
+    sigma: Array  # sigma_o |w|, of what is released
+    rounding: Array  # how far rounding and evaluation may have moved the average
+    ranges: Array  # the least and the largest value that each sum can have, shape (p, 2)
+    rounds: int  # T
+
+    @property
+    def lag(self) -> Array:
+        """How far Ybar may stay from its target, most of the time."""
+        return np.asarray(LAG * float(self.rounds) ** -0.25 * self.sigma)
+
+    def times(self, share: float) -> AveragedNoise:
+        """Return the same with noise ``share`` times as large."""
+        return replace(self, sigma=share * self.sigma, rounding=share * self.rounding)
 
 
 @final
@@ -159,34 +180,76 @@ class Feasibility:
         each_row: whether that holds for every constraint by itself, which needs smaller margins,
             instead of for all of them together.
         sums: the sums and C.
+        noise: of Ybar. Beyond its ranges nothing is known of the functions of regions, which may
+            have poles there.
         margin: per sum how far Ybar may be from the sums at the answer, shape (p,); 0 where no
-            constraint can be violated. What noise has of it is a half-axis of an ellipsoid for the
-            sums of a ball, and of a box for others.
-        rounding: the part of it that rounding has, which is a box for all sums.
-        ranges: the least and the largest value that each sum can have, shape (p, 2): beyond them
-            nothing is known of the functions of regions, which may have poles there.
-        band: per sum the half-width of an equality's band; 0 for others.
-        target: what the algorithm aims at.
-        margins: the same per constraint, for people.
-        cost: what the margins are expected to cost in the objective; None where objectives are
-            not known.
+            constraint can be violated. The part of noise is a half-axis of an ellipsoid for the
+            sums of a ball, and of a box for others; that of rounding is a box for all.
+        levels: per region how far its edge is moved in.
+        cost: what the margins are expected to cost; None where objectives are not known.
     """
 
     probability: float
     each_row: bool
     sums: Sums
+    noise: AveragedNoise
     margin: Array
-    rounding: Array
-    ranges: Array
-    band: Array
-    target: TargetSet
-    margins: tuple[Margin, ...]
+    levels: tuple[float, ...]
     cost: MarginCost | None = None
 
     @property
     def checked(self) -> NDArray[np.bool_]:
-        """Which sums the test looks at."""
-        return may_violate(self.sums, self.ranges)
+        """Which sums the test checks."""
+        return may_violate(self.sums, self.noise.ranges)
+
+    @property
+    def rounding(self) -> Array:
+        """The part of ``margin`` that pays for rounding."""
+        return np.where(self.checked, self.noise.rounding, 0.0)
+
+    @property
+    def moved(self) -> Array:
+        """How far every edge is moved in, or an equality allowed to be off: margin and lag."""
+        equal = self.sums.lower == self.sums.upper
+        return np.asarray(self.margin + np.where(equal, EQUAL_LAG / LAG, 1.0) * self.noise.lag)
+
+    @property
+    def band(self) -> Array:
+        """Per sum the half-width of an equality's band; 0 for others."""
+        return np.where(self.checked & (self.sums.lower == self.sums.upper), self.moved, 0.0)
+
+    @property
+    def target(self) -> TargetSet:
+        """What the algorithm aims at."""
+        inward = np.where(self.checked & (self.sums.lower < self.sums.upper), self.moved, 0.0)
+        return TargetSet.whole(self.sums).moved_in(inward, self.levels)
+
+    @property
+    def margins(self) -> tuple[Margin, ...]:
+        """The margins of all constraints that could be violated."""
+        sums, ranges, labels, moved = self.sums, self.noise.ranges, self.sums.labels(), self.moved
+        bounded = np.isfinite(sums.lower) | np.isfinite(sums.upper)  # false within a region
+        of_sums = [
+            Margin(
+                name=labels[o],
+                kind="equality" if sums.lower[o] == sums.upper[o] else "bound",
+                tested=float(self.margin[o]),
+                moved=float(moved[o]),
+                scale=_scale_of_sum(sums, o, ranges),
+            )
+            for o in np.flatnonzero(self.checked & bounded).tolist()
+        ]
+        of_regions = [
+            Margin(
+                name=region.name,
+                kind="region",
+                tested=float(self.margin[list(region.rows)].max()),
+                moved=level,
+                scale=_scale_of_region(region, ranges),
+            )
+            for region, level in zip(sums.regions, self.levels, strict=True)
+        ]
+        return (*of_sums, *of_regions)
 
     def confirmed(self, averaged: Array, off: Array | float = 0.0) -> NDArray[np.bool_]:
         """Return which averaged releases, shape (runs, p), confirm the answers beside them.
@@ -198,26 +261,35 @@ class Feasibility:
             off: how far it may be off besides, per sum and any of them together: what was
                 released was not all averaged.
         """
-        given = np.atleast_2d(np.asarray(averaged, dtype=np.float64))
-        numbers = np.all(np.isfinite(given), axis=1)
-        y = np.where(numbers[:, np.newaxis], given, 0.0)
-        noise = self.margin - self.rounding
-        box = self.rounding + off + _ROUNDING * (np.abs(y) + self.margin + off)
+        values = np.atleast_2d(np.asarray(averaged, dtype=np.float64))
+        finite = np.all(np.isfinite(values), axis=1)
+        y = np.where(finite[:, np.newaxis], values, 0.0)
+        rounding, band = self.rounding, self.band
+        noise = self.margin - rounding
+        box = rounding + off + _ROUNDING * (np.abs(y) + self.margin + off)
         away = noise + box
-        equal = self.sums.lower == self.sums.upper
-        high = np.where(equal, self.sums.upper + self.band, self.sums.upper)
-        low = np.where(equal, self.sums.lower - self.band, self.sums.lower)
-        inside = (y + away <= high) & (y - away >= low)
-        fine = np.all(inside | ~self.checked, axis=1) & numbers
+        inside = (y + away <= self.sums.upper + band) & (y - away >= self.sums.lower - band)
+        confirmed = np.all(inside | ~self.checked, axis=1) & finite
         for region in self.sums.regions:
             rows = list(region.rows)
             around = (y[:, rows], noise[rows], box[:, rows])
-            fine &= within(region, around, self.ranges[rows], may_fall(region, self.sums))
-        return np.asarray(fine)
+            falls = may_fall(region, self.sums)
+            confirmed &= within(region, around, self.noise.ranges[rows], falls)
+        return np.asarray(confirmed)
 
     def __repr__(self) -> str:
         cost = "" if self.cost is None else f", predicted cost {self.cost.more:.3g}"
         return f"Feasibility(probability={self.probability:g}, {len(self.margins)} margins{cost})"
+
+
+def _scale_of_sum(sums: Sums, row: int, ranges: Array) -> float:
+    edges = [abs(b) for b in (sums.lower[row], sums.upper[row]) if np.isfinite(b)]
+    return float(max(edges)) or float(np.ptp(ranges[row])) / 2.0
+
+
+def _scale_of_region(region: Region, ranges: Array) -> float:
+    ball = ball_of(region)
+    return float(np.ptp(ranges[list(region.rows)], axis=1).max()) / 2.0 if ball is None else ball[1]
 
 
 def may_violate(sums: Sums, ranges: Array) -> NDArray[np.bool_]:
@@ -231,10 +303,10 @@ def may_violate(sums: Sums, ranges: Array) -> NDArray[np.bool_]:
 def within(
     region: Region, around: tuple[Array, Array, Array], ranges: Array, falls: Sequence[bool]
 ) -> NDArray[np.bool_]:
-    """Whether the region holds all that the sums can be, run by run.
+    """Whether the region holds all that its sums can be, run by run.
 
     Args:
-        region: of some sums.
+        region: some of the constraints on the sums.
         around: y; how far noise may have moved each sum, which of a ball are the half-axes of an
             ellipsoid and of others a box; and a box that is added to it.
         ranges: in which the sums are in any case.
@@ -256,7 +328,7 @@ def within(
 def boxes_within(
     y: Array, away: Array, ranges: Array, falls: Sequence[bool]
 ) -> tuple[Array, Array]:
-    """The ends of the boxes around y within the ranges; low above high where nothing is left."""
+    """The ends of the boxes around y within the ranges; low above high of an empty one."""
     least, most = ranges.T
     low = np.where(falls, least, np.maximum(y - away, least))
     return low, np.minimum(y + away, most)
@@ -275,7 +347,7 @@ def highest(region: Region, low: Array, high: Array, falls: Sequence[bool]) -> A
 
 
 def may_fall(region: Region, sums: Sums) -> list[bool]:
-    """Which sums of a region are of terms that are not affine: it lets these fall."""
+    """Which sums of a region have terms that are not affine: it lets these fall."""
     return [not _is_affine_sum(sums, row) for row in region.rows]
 
 
@@ -301,10 +373,10 @@ def _farthest(c: Array, axes: Array) -> Array:
     square = np.square(axes)
     most = np.maximum(square.max(axis=1), 1e-300)
     size = np.square(c).sum(axis=1)
-    plain = np.sqrt(size / most) + 1e-12  # the best of a ball
+    best_of_ball = np.sqrt(size / most) + 1e-12
     best = np.full(size.shape, np.inf)
-    for factor in _TRIED:
-        nu = most * (1.0 + factor * plain)
+    for factor in _FACTORS:
+        nu = most * (1.0 + factor * best_of_ball)
         rest = np.square(c) * square / (nu[:, np.newaxis] - square)
         best = np.minimum(best, size + nu + rest.sum(axis=1))
     return np.asarray(np.sqrt(best) * (1.0 + _ROUNDING))
@@ -330,13 +402,9 @@ def unsafe_fallbacks(
     mixture of fallbacks and answers that keep the constraint keeps it if every fallback contributes
     the least that its agent can; where it must not be too small, the most. Where it has both
     limits, or the constraint weighs several sums against each other, both must be the same.
-
-    Args:
-        sums: what couples agents.
-        domain: where each agent can be: boxes.
-        fallbacks: the same groups with a fallback for both bounds.
+    ``fallbacks`` are the groups of ``domain`` with a fallback for both bounds.
     """
-    import scipy.sparse as sparse  # large, and an agent needs the rest of this module alone
+    import scipy.sparse as sparse  # large, and an agent needs only the rest of this module
 
     from sottovoce.certificate.contributions import block_ranges
 
@@ -346,14 +414,14 @@ def unsafe_fallbacks(
     for (rows, first, low, high, error), (_, _, down, up, off) in blocks:
         room = error + off + _CLOSE * (abs(low) + abs(high))
         for needed, beyond in ((least, up - low - room), (most, high - down - room)):
-            at: Any = sparse.coo_array(beyond)
-            row, agent = at.coords
-            unsafe[first + agent[needed[rows[row]] & ~(at.data <= 0.0)]] = True
+            excess: Any = sparse.coo_array(beyond)
+            row, agent = excess.coords
+            unsafe[first + agent[needed[rows[row]] & ~(excess.data <= 0.0)]] = True
     return unsafe
 
 
 def nearest_zero(domain: Sequence[Group]) -> tuple[Group, ...]:
-    """Return the fallbacks of agents that state neither a fallback nor a start: a public matter."""
+    """Return the public fallbacks of agents that state neither a fallback nor a start."""
     points = [read_only(np.clip(0.0, group.lower, group.upper)) for group in domain]
     return tuple(
         replace(group, lower=point, upper=point)

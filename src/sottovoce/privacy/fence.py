@@ -26,8 +26,7 @@ from typing import Final, final
 
 from sottovoce.errors import InputError, PrivacyError, RollbackError, UnavailableError
 
-PATIENCE: Final = 60.0
-"""Seconds to wait while another process writes."""
+PATIENCE: Final = 60.0  # seconds to wait while another process writes
 
 _PASSING: Final = frozenset(
     {
@@ -103,12 +102,7 @@ def create_ledger(path: Path) -> None:
 
 @contextmanager
 def transaction(path: Path, kind: str) -> Iterator[sqlite3.Connection]:
-    """Commit what the body did; if it raises, closing the file undoes all of it.
-
-    Raises:
-        PrivacyError: the file is damaged, of another version or not a ledger.
-        UnavailableError: it cannot be read or written now.
-    """
+    """Commit what the body did; if it raises, closing the file undoes all of it."""
     with ledger_errors(path), closing(_connect(path)) as database:
         database.execute(f"BEGIN {kind}")
         _check_version(database, path)
@@ -118,12 +112,7 @@ def transaction(path: Path, kind: str) -> Iterator[sqlite3.Connection]:
 
 @contextmanager
 def ledger_errors(path: Path) -> Iterator[None]:
-    """Turn SQLite's errors into ours.
-
-    Raises:
-        UnavailableError: the file is locked, missing, or on a disk that is full or failing.
-        PrivacyError: it is damaged or not a ledger.
-    """
+    """Turn SQLite's errors into ours: UnavailableError if time or a restart mends them."""
     try:
         yield
     except sqlite3.Error as error:
@@ -162,9 +151,7 @@ def _check_version(database: sqlite3.Connection, path: Path) -> None:
         )
 
 
-Digests = Callable[[int], bytes | None]
-"""The digest of a round in a store, None for a round that it does not hold."""
-
+Digests = Callable[[int], bytes | None]  # of a round in a store; None for one it does not hold
 RAISE = "UPDATE runs SET fence = ?, digest = ? WHERE run_id = ? AND fence = ? AND digest = ?"
 
 
@@ -172,11 +159,7 @@ RAISE = "UPDATE runs SET fence = ?, digest = ? WHERE run_id = ? AND fence = ? AN
 class Fence:
     """One run's fence, on a connection of its own: opening the ledger anew costs several commits.
 
-    Args:
-        path: the ledger.
-        run_id: names a run that is recorded there.
-        k: the round at which the fence stands.
-        digest: of round k.
+    The run is recorded in the ledger at ``path``, and the fence stands at round k with its digest.
     """
 
     def __init__(self, path: Path, run_id: str, k: int, digest: bytes) -> None:
@@ -191,7 +174,7 @@ class Fence:
         """Let round k through; returns only when that is on disk.
 
         Raises:
-            RollbackError: another cloud was here first; nothing of this round may be sent.
+            RollbackError: another cloud raised it first; nothing of this round may be sent.
             UnavailableError: the ledger cannot be written now; start again to continue.
         """
         if k != self._standing[0] + 1:
@@ -216,7 +199,7 @@ class Fence:
         self._standing = k, digest
 
     def close(self) -> None:
-        """Give the ledger back."""
+        """Close the connection to the ledger."""
         self._database.close()
 
 

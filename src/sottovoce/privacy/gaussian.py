@@ -40,12 +40,8 @@ Floats = NDArray[np.float64]
 Real = TypeVar("Real", float, Floats)
 """A number or an array; arguments broadcast, and numbers alone give a number."""
 
-SMALLEST_DELTA: Final = 1e-300
-"""Smaller than this a double cannot be trusted to hold a probability's digits."""
-
-LARGEST: Final = 1e100
-"""Largest mu and epsilon taken; the reciprocal is the smallest."""
-
+SMALLEST_DELTA: Final = 1e-300  # below, doubles lose a probability's digits
+LARGEST: Final = 1e100  # largest mu and epsilon taken; the reciprocal is the smallest
 UNIT: Final = 2.0**-53
 MARGIN: Final = 256 * UNIT
 SMALL_MU: Final = 0.125
@@ -60,9 +56,7 @@ def delta_of(mu: Real, epsilon: Real | float) -> Real:
 
     delta = Phi(mu/2 - epsilon/mu) - e^epsilon Phi(-mu/2 - epsilon/mu)
 
-    Args:
-        mu: the Gaussian-DP parameter, at least 0 (0: nothing is revealed, and delta = 0).
-        epsilon: at least 0; at 0, delta is the total variation distance.
+    At mu = 0 nothing is revealed, and delta = 0; at epsilon = 0 it is the total variation distance.
     """
     m, e = np.broadcast_arrays(_at_least_zero("mu", mu), _at_least_zero("epsilon", epsilon))
     bound = np.exp(_log_delta(*_tail(np.maximum(m, 1 / LARGEST), e))) * (1 + 4 * UNIT)
@@ -78,10 +72,6 @@ def epsilon_of(mu: Real, delta: Real | float) -> Real:
 
     log delta is concave in epsilon, so Newton's iteration on it falls monotonically from the start
     mu K + mu^2/2, K = Q^-1(delta), where the first term of delta alone is already small enough.
-
-    Args:
-        mu: the Gaussian-DP parameter, at least 0.
-        delta: in [1e-300, 1).
     """
     m, d = np.broadcast_arrays(_at_least_zero("mu", mu), _probability("delta", delta))
     hidden = m == 0
@@ -105,10 +95,6 @@ def mu_of(epsilon: Real, delta: Real | float) -> Real:
     delta_of(mu, epsilon) <= delta
 
     Newton's iteration on log delta against log mu climbs from 1/kappa, which is always too small.
-
-    Args:
-        epsilon: positive.
-        delta: in [1e-300, 1).
     """
     e, d = np.broadcast_arrays(_positive("epsilon", epsilon), _probability("delta", delta))
     target = _log_below(d)
@@ -147,11 +133,7 @@ def kappa(epsilon: float, delta: float) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Attacker:
-    """The best possible attacker on a mu-GDP release, who knows everything but which of two inputs.
-
-    Attributes:
-        mu: the Gaussian-DP parameter.
-    """
+    """The best possible attacker on a mu-GDP release, who knows all but which of two inputs."""
 
     mu: float
 
@@ -160,10 +142,7 @@ class Attacker:
 
     @property
     def advantage(self) -> float:
-        """2 Phi(mu/2) - 1, the total variation distance, rounded up.
-
-        How far the attacker's hits can exceed the false alarms.
-        """
+        """2 Phi(mu/2) - 1, the most by which hits exceed false alarms, rounded up."""
         return min(float(scipy.special.erf(self.mu / math.sqrt(8))) * (1 + MARGIN), 1.0)
 
     @property

@@ -55,16 +55,10 @@ INSERT INTO accounts VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT (agent) DO UPDATE 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Account:
-    """One agent's lifetime budget; spent is rounded up and remaining down.
+    """One agent's lifetime budget: mu of it, of all runs so far, and what one more run may have.
 
-    Attributes:
-        agent: its label.
-        protected: which two behaviours must look alike within every run.
-        epsilon: of the lifetime budget.
-        delta: of the lifetime budget.
-        budget: the largest Gaussian-DP parameter that gives (epsilon, delta).
-        spent: Gaussian-DP parameter of all runs so far together.
-        remaining: the largest Gaussian-DP parameter that one more run for ``protected`` may have.
+    ``budget`` is the largest Gaussian-DP parameter that gives (epsilon, delta); ``spent`` is
+    rounded up, ``remaining`` down, both in terms of what the account protects.
     """
 
     agent: str
@@ -88,19 +82,12 @@ class Account:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spend:
-    """One agent's part in one run, as recorded.
-
-    Attributes:
-        run_id: the run's name.
-        charge: what the run cost the agent, in the run's own terms.
-        note: what the caller wrote down.
-        at: when it was recorded, UTC, ISO 8601.
-    """
+    """One agent's part in one run, as recorded."""
 
     run_id: str
-    charge: Charge
+    charge: Charge  # in the run's own terms
     note: str
-    at: str
+    at: str  # UTC, ISO 8601
 
 
 @final
@@ -139,14 +126,8 @@ class Ledger:
         budget = mu_of(epsilon, delta)
 
         Granting again replaces both; what was spent stays spent, and is charged anew from the
-        history if another thing is to be protected.
-
-        Args:
-            agents: their labels.
-            epsilon: of the lifetime budget.
-            delta: of the lifetime budget.
-            hide: "trajectory", "offset" or "everything".
-            radius: how far apart two behaviours may be within a run; not for "everything".
+        history if another adjacency is to be protected. ``hide`` is "trajectory", "offset" or
+        "everything", and ``radius`` how far apart two behaviours may be within a run.
 
         Raises:
             BudgetError: an agent has already spent more than that, or took part in a run that
@@ -181,11 +162,6 @@ class Ledger:
         The same run_id with the same charges is the same run, restarted: it is not charged again.
         So a run_id must never be reused for fresh noise; `begin` sees to that.
 
-        Args:
-            run_id: names the run, for ever.
-            charges: one per agent, for the whole run.
-            note: kept in the history.
-
         Raises:
             InputError: an agent is charged twice.
             BudgetError: an agent has no budget or too little left, or protects what the run does
@@ -206,12 +182,7 @@ class Ledger:
     ) -> Fence:
         """Spend, check the store of the run against its fence, and return the fence to raise.
 
-        Args:
-            run_id: names the run, for ever.
-            charges: one per agent, for the whole run.
-            rounds: how many rounds the store holds.
-            digest: of the store's rounds.
-            note: kept in the history.
+        The store holds ``rounds`` rounds, with the digests that ``digest`` returns.
 
         Raises:
             BudgetError: as `spend`.
@@ -230,11 +201,7 @@ class Ledger:
         return Fence(self.path, run_id, rounds, digest(rounds) or b"")
 
     def account(self, agent: str) -> Account:
-        """Return one agent's account.
-
-        Raises:
-            BudgetError: no budget was ever granted to it.
-        """
+        """Return one agent's account; refused if no budget was ever granted to it."""
         with transaction(self.path, "DEFERRED") as database:
             row = _row(database, agent)
         if row is None:

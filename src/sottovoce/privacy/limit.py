@@ -20,31 +20,27 @@ from sottovoce.problem.numeric import Numeric, StateBlock, gram, numeric_of, tan
 from sottovoce.problem.problem import Problem
 from sottovoce.problem.sums import Region, Sums
 
-_HELD = 1e-6  # a force above this share of the objective's steepest slope holds its row or bound
+HELD = 1e-6  # a force above this share of the objective's steepest slope holds its row or bound
 _SHARE = 1e-3  # of what would move it freely, below which a component counts as held
 _FLAT = 1e-10  # curvature below this share of the largest, both across an agent's box, is none
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Limit:
-    """The local minimax accuracy of x and prices from T releases.
+    """The local minimax accuracy of x and prices from T releases, as standard deviations.
 
-    Attributes:
-        rounds: T.
-        x_each: the standard deviation of every component of x.
-        price_each: the standard deviation of every price; 0 where nothing presses.
-        flat: components of x, from 0, that no curvature holds at the saddle point. There the error
-            falls more slowly than 1/sqrt(T), and no limit of this kind exists.
+    No curvature holds the ``flat`` components of x at the saddle point. There the error falls more
+    slowly than 1/sqrt(T), and no limit of this kind exists.
     """
 
     rounds: int
-    x_each: Array
-    price_each: Array
-    flat: tuple[int, ...]
+    x_each: Array  # of every component of x
+    price_each: Array  # of every price; 0 where no constraint presses
+    flat: tuple[int, ...]  # from 0
 
     @property
     def x(self) -> float:
-        """Root-mean-square of |x - x-hat|, flat directions apart."""
+        """Root-mean-square of |x - x-hat|, without flat directions."""
         return float(np.linalg.norm(self.x_each))
 
     @property
@@ -67,13 +63,8 @@ def accuracy_limit(
     multipliers) along the directions that no bound and no local row holds, S the slopes of the sums
     and w the averaged noise, of variance ``sigma^2 / T`` (Polyak and Juditsky's asymptotic
     covariance of averaged stochastic approximation). Agents are eliminated one by one, so that a
-    system of the size of the sums is left, whatever their number.
-
-    Args:
-        problem: the whole problem.
-        plan: its noise.
-        rounds: T; by default those that the plan's ``hide`` names.
-        saddle: the saddle point if it is known already.
+    system of the size of the sums is left, whatever their number. T is by default what the plan's
+    ``hide`` names; ``saddle`` is the saddle point if it is known already.
     """
     instance("problem", problem, Problem, "sv.Problem(...)")
     instance("plan", plan, NoisePlan, "sv.plan(problem, ...)")
@@ -105,25 +96,15 @@ def _least_deviations(
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Linearised:
-    """A problem near its saddle point, to first order in an error of the sums.
-
-    Attributes:
-        blocks: the states, agent by agent.
-        slopes: S of the sums, a sparse array.
-        inverses: ``H_i^-1`` per agent where it may move.
-        answer: ``dlambda / dw``, shape (p, p).
-        flat: components of x, from 0, that nothing holds.
-        slope: the gradient of the objective, shape (N,).
-        columns: where the N states are among those of S, which has more for non-smooth terms.
-    """
+    """A problem near its saddle point, to first order in an error of the sums."""
 
     blocks: tuple[StateBlock, ...]
-    slopes: Matrix
-    inverses: list[Array]
-    answer: Array
-    flat: tuple[int, ...]
-    slope: Array
-    columns: NDArray[np.int64]
+    slopes: Matrix  # S of the sums
+    inverses: list[Array]  # H_i^-1 per agent where it may move
+    answer: Array  # dlambda / dw, shape (p, p)
+    flat: tuple[int, ...]  # components of x that nothing holds
+    slope: Array  # the gradient of the objective, shape (N,)
+    columns: NDArray[np.int64]  # of the N states in S, which has more for non-smooth terms
 
     def moves(self) -> Iterator[tuple[int, Array]]:
         """``dx / dw_o = -H^-1 S' answer_o`` for every sum o whose noise moves anything."""
@@ -142,7 +123,7 @@ def linearised(problem: Problem, saddle: ReferenceOptimum) -> Linearised:
     sums, price = problem.cloud.sums, saddle_prices(problem, saddle)
     numeric, columns = numeric_of(problem, sums.families), np.arange(problem.size)
     slope = numeric.objective_gradient(saddle.x)
-    least = _HELD * float(np.max(np.abs(slope)))
+    least = HELD * float(np.max(np.abs(slope)))
     if is_nonsmooth(problem):
         # With a variable and rows for every non-smooth term, these hold a state in its corner.
         smooth = smooth_form(problem)
@@ -152,8 +133,13 @@ def linearised(problem: Problem, saddle: ReferenceOptimum) -> Linearised:
     slopes = jacobian[: sums.count]
     free = (numeric.lower < numeric.upper) & (np.abs(saddle.bound_multipliers) <= least)
     hessian = numeric.lagrangian_hessian(saddle.x, np.concatenate([price, saddle.local]))
-    moves = _moves(numeric, saddle, jacobian, free, least)
-    inverses, flat = _inverses(numeric, saddle.x, hessian, moves)
+    width = np.where(numeric.upper > numeric.lower, numeric.upper - numeric.lower, 1.0)
+    active = numeric.equality.copy()
+    active[numeric.rows :] |= np.abs(saddle.local) * _steepest(jacobian[numeric.rows :]) > least
+    # Projectors on the directions that no bound and no local row holds, and the Hessians below, are
+    # across an agent's box: they depend on the units of rows and columns.
+    moves = tangents(numeric.blocks, jacobian.multiply(width).tocsr(), free, active)
+    inverses, flat = _inverses(numeric, saddle.x, hessian, moves, width)
     products, values = gram(numeric.blocks, slopes, inverses), numeric.constraints(saddle.x)
     # What a force on a state is as a price: one over the steepest slope of each sum.
     steepest = _steepest(slopes)
@@ -171,30 +157,11 @@ def linearised(problem: Problem, saddle: ReferenceOptimum) -> Linearised:
     )
 
 
-def _moves(
-    numeric: Numeric,
-    saddle: ReferenceOptimum,
-    jacobian: Matrix,
-    free: NDArray[np.bool_],
-    least: float,
-) -> list[Array]:
-    """Projectors per block on the directions that no bound and no local row holds."""
-    width = np.where(numeric.upper > numeric.lower, numeric.upper - numeric.lower, 1.0)
-    active = numeric.equality.copy()
-    active[numeric.rows :] |= np.abs(saddle.local) * _steepest(jacobian[numeric.rows :]) > least
-    # Across an agent's box, as the Hessians below: a projector depends on the units of its rows.
-    return tangents(numeric.blocks, jacobian.multiply(width).tocsr(), free, active)
-
-
 def _inverses(
-    numeric: Numeric, x: Array, hessian: Matrix, moves: Sequence[Array]
+    numeric: Numeric, x: Array, hessian: Matrix, moves: Sequence[Array], width: Array
 ) -> tuple[list[Array], NDArray[np.bool_]]:
-    """``H_i^-1`` per agent where it may move, flat directions held by next to nothing.
-
-    Beside them, which components such directions move.
-    """
+    """``H_i^-1`` per agent where it may move, and which components flat directions move."""
     inverses, flat = [], np.zeros(x.size, dtype=np.bool_)
-    width = np.where(numeric.upper > numeric.lower, numeric.upper - numeric.lower, 1.0)
     across = [
         block.hessians(hessian)
         * block.of(width)[:, :, np.newaxis]
@@ -204,10 +171,11 @@ def _inverses(
     force = np.abs(numeric.objective_gradient(x) * width)
     most = max(max(float(np.max(np.abs(h), initial=0.0)) for h in across), float(force.max()))
     for block, h, projector in zip(numeric.blocks, across, moves, strict=True):
-        index, one = np.arange(block.dim), np.eye(block.dim)
-        regular = projector @ h @ projector + _FLAT * most * projector + (one - projector)
-        inverse = projector @ np.linalg.inv(regular) @ projector
-        flat[block.index] = (inverse[:, index, index] > _SHARE / (_FLAT * most)).ravel()
+        # Next to nothing holds flat directions.
+        regular = projector @ h @ projector + _FLAT * most * projector
+        inverse = projector @ np.linalg.inv(regular + (np.eye(block.dim) - projector)) @ projector
+        diagonal = np.einsum("iaa->ia", inverse)
+        flat[block.index] = (diagonal > _SHARE / (_FLAT * most)).ravel()
         unit = block.of(width)
         inverses.append(inverse * unit[:, :, np.newaxis] * unit[:, np.newaxis, :])
     return inverses, flat

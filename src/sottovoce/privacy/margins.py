@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 import scipy
@@ -17,8 +17,8 @@ from sottovoce.errors import PrivacyError, SottovoceError
 from sottovoce.formula.canonical import add, power, substitute, subtract
 from sottovoce.formula.expression import ZERO, Expression, number
 from sottovoce.privacy.feasibility import (
+    AveragedNoise,
     Feasibility,
-    Margin,
     MarginCost,
     TargetSet,
     boxes_within,
@@ -34,45 +34,10 @@ from sottovoce.problem.constraints import Constraint
 from sottovoce.problem.problem import CloudView, Problem
 from sottovoce.problem.sums import Origin, Region, Sums, agents_of, ball_of
 
-LAG = 4.0
-"""Ybar follows what is aimed at with a lag of about sqrt(T) rounds, so that it is off by about
-``T^(-1/4)`` of its own noise: 4 times as much is hardly ever exceeded (measured; see the docs). The
-promise does not rest on it: where it is exceeded, the answer is not confirmed."""
-
-EQUAL_LAG = 8.0
-"""The same for equalities, whose wider band costs nothing in the objective: sums that must be met
-from both sides, with prices far from 0, are found more slowly."""
-
 _STEPS = 10  # halvings in the search for how much noise would leave room
-_SAFE = 0.98  # of what was found, to be on the safe side of rounding
+_SAFE = 0.98  # of the result, to be on the safe side of rounding
 _UP = 1.0 + 2.0**-30
-_SAMPLES = 400
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class AveragedNoise:
-    """What is known of Ybar: per sum its noise and how far rounding may have moved it.
-
-    Attributes:
-        sigma: ``sigma_o |w|``, of what is released.
-        rounding: how far rounding and evaluation may have moved the average.
-        ranges: the least and the largest value that each sum can have.
-        rounds: T.
-    """
-
-    sigma: Array
-    rounding: Array
-    ranges: Array
-    rounds: int
-
-    @property
-    def lag(self) -> Array:
-        """How far Ybar may stay from what is aimed at, most of the time."""
-        return np.asarray(LAG * float(self.rounds) ** -0.25 * self.sigma)
-
-    def times(self, share: float) -> AveragedNoise:
-        """The same with less noise."""
-        return replace(self, sigma=share * self.sigma, rounding=share * self.rounding)
+_SAMPLES = 400  # points from which the edge of a region is approached
 
 
 def noise_of(certificate: Certificate, released_sigma: Array, rounds: int) -> AveragedNoise:
@@ -81,19 +46,19 @@ def noise_of(certificate: Certificate, released_sigma: Array, rounds: int) -> Av
     norm = weights_norm(rounds)
     grid = np.array([grid_of(s) if s > 0 else 0.0 for s in released_sigma])
     # Each agent rounds once per round, by 3/4 of a step at most, and is off by its evaluation.
-    each = 0.75 * grid + certificate.contributions.error
+    per_agent = 0.75 * grid + certificate.contributions.error
     reach = np.zeros(sums.count)
     sizes = np.concatenate(
         [np.linalg.norm(np.maximum(np.abs(g.lower), np.abs(g.upper)), axis=1) for g in domain]
     )
     for block in certificate.sensitivity.blocks:
-        own = sizes[block.first : block.first + block.upper.shape[1]]
-        reach[block.rows] += np.asarray(block.upper @ own).ravel()
+        block_sizes = sizes[block.first : block.first + block.upper.shape[1]]
+        reach[block.rows] += np.asarray(block.upper @ block_sizes).ravel()
     # Averages are updated T times, each time off by a few roundings of what is averaged.
     averaging = 8.0 * rounds * 2.0**-53 * (reach + certificate.contributions.size + released_sigma)
     return AveragedNoise(
         sigma=released_sigma * norm * _UP,
-        rounding=(agents_of(sums, domain) * each + averaging) * _UP,
+        rounding=(agents_of(sums, domain) * per_agent + averaging) * _UP,
         ranges=np.array(sum_ranges(sums, domain)).reshape(-1, 2),
         rounds=rounds,
     )
@@ -104,9 +69,6 @@ def require_proven_convexity(certificate: Certificate, noise: AveragedNoise) -> 
 
     The sums at an average of states are at most the average of the sums only where they are convex,
     and a region's function is largest at a corner only where it is.
-
-    Raises:
-        PrivacyError: of a constraint that some state could violate only no counterexample is known.
     """
     sums = certificate.cloud.sums
     checked = may_violate(sums, noise.ranges)
@@ -128,7 +90,7 @@ def require_proven_convexity(certificate: Certificate, noise: AveragedNoise) -> 
 def feasibility(
     sums: Sums, noise: AveragedNoise, probability: float, *, each_row: bool = False
 ) -> Feasibility:
-    """Return the margins that keep p, and what is aimed at so that the test is passed.
+    """Return the margins that keep p, and the target by which the test is passed.
 
     With m constraints that could be violated, each fails with probability ``a = 1 - p^(1/m)``, as
     noises are independent: ``z(a)`` standard deviations where a sum has one edge, ``z(a/2)`` where
@@ -144,47 +106,19 @@ def feasibility(
     for region in sums.regions:
         deviations[list(region.rows)] = _quantile(region, sums, chance)
     margin = np.where(checked, deviations * noise.sigma * _UP + noise.rounding, 0.0)
-    equal = sums.lower == sums.upper
-    moved = margin + np.where(equal, EQUAL_LAG / LAG, 1.0) * noise.lag
-    inward = np.where(checked & ~equal, moved, 0.0)
-    levels = tuple(_level(region, sums, noise, margin) for region in sums.regions)
-    labels = sums.labels()
-    margins = [
-        Margin(
-            name=labels[o],
-            kind="equality" if equal[o] else "bound",
-            tested=float(margin[o]),
-            moved=float(moved[o]),
-            scale=_scale_of_sum(sums, o, noise.ranges),
-        )
-        for o in rows.tolist()
-    ]
-    margins += [
-        Margin(
-            name=region.name,
-            kind="region",
-            tested=float(margin[list(region.rows)].max()),
-            moved=level,
-            scale=_scale_of_region(region, noise.ranges),
-        )
-        for region, level in zip(sums.regions, levels, strict=True)
-    ]
     return Feasibility(
         probability=probability,
         each_row=each_row,
         sums=sums,
+        noise=noise,
         margin=margin,
-        rounding=np.where(checked, noise.rounding, 0.0),
-        ranges=noise.ranges,
-        band=np.where(checked & equal, moved, 0.0),
-        target=TargetSet.whole(sums).moved_in(inward, levels),
-        margins=tuple(margins),
+        levels=tuple(_level(region, sums, noise, margin) for region in sums.regions),
     )
 
 
-def expected_set(margins: Feasibility, noise: AveragedNoise) -> TargetSet:
-    """What answers come to: Ybar stays about half the lag inside of what is aimed at."""
-    sums, half = margins.sums, noise.lag / 2.0
+def expected_set(margins: Feasibility) -> TargetSet:
+    """What answers come to: Ybar stays about half the lag inside of its target."""
+    sums, half = margins.sums, margins.noise.lag / 2.0
     inward = np.where(margins.checked & (sums.lower < sums.upper), half, 0.0)
     balls = (0.0 if ball_of(r) is None else float(half[list(r.rows)].max()) for r in sums.regions)
     return margins.target.moved_in(inward, tuple(balls))
@@ -194,10 +128,9 @@ def _quantile(region: Region, sums: Sums, chance: float) -> Array:
     """By how many standard deviations the sums of a region may be off, all but that chance."""
     if ball_of(region) is not None:
         return np.full(len(region.rows), np.sqrt(scipy.special.chdtri(len(region.rows), chance)))
-    each = -np.expm1(np.log1p(-chance) / len(region.rows))
-    return np.array(
-        [-scipy.special.ndtri(each if falls else each / 2.0) for falls in may_fall(region, sums)]
-    )
+    per_sum = -np.expm1(np.log1p(-chance) / len(region.rows))
+    sides = np.where(may_fall(region, sums), 1.0, 2.0)
+    return np.asarray(-scipy.special.ndtri(per_sum / sides))
 
 
 def _level(region: Region, sums: Sums, noise: AveragedNoise, margin: Array) -> float:
@@ -206,16 +139,16 @@ def _level(region: Region, sums: Sums, noise: AveragedNoise, margin: Array) -> f
     It is measured at points of the edge, which need not be the worst: the test at the end does not
     rest on it.
     """
-    at = list(region.rows)
-    away = margin[at] + noise.lag[at]
+    rows = list(region.rows)
+    away = margin[rows] + noise.lag[rows]
     if ball_of(region) is not None:
-        rounding = noise.rounding[at]
+        rounding = noise.rounding[rows]
         return float((away - rounding).max() + np.linalg.norm(rounding))
-    edge = _edge(region, noise.ranges[at])
+    edge = _edge(region, noise.ranges[rows])
     if edge is None:
         return 0.0
     falls = may_fall(region, sums)
-    box = boxes_within(edge, away, noise.ranges[at], falls)
+    box = boxes_within(edge, away, noise.ranges[rows], falls)
     return max(0.0, float(np.max(highest(region, *box, falls))))
 
 
@@ -232,20 +165,10 @@ def _edge(region: Region, ranges: Array) -> Array | None:
     near, far = np.zeros(len(outer)), np.ones(len(outer))
     for _ in range(50):
         middle = 0.5 * (near + far)
-        there = inner + middle[:, np.newaxis] * (outer - inner)
-        inside = highest(region, there, there, [True] * low.size) <= 0.0
+        point = inner + middle[:, np.newaxis] * (outer - inner)
+        inside = highest(region, point, point, [True] * low.size) <= 0.0
         near, far = np.where(inside, middle, near), np.where(inside, far, middle)
     return np.asarray(inner + near[:, np.newaxis] * (outer - inner))
-
-
-def _scale_of_sum(sums: Sums, row: int, ranges: Array) -> float:
-    edges = [abs(b) for b in (sums.lower[row], sums.upper[row]) if np.isfinite(b)]
-    return float(max(edges)) or float(np.ptp(ranges[row])) / 2.0
-
-
-def _scale_of_region(region: Region, ranges: Array) -> float:
-    ball = ball_of(region)
-    return float(np.ptp(ranges[list(region.rows)], axis=1).max()) / 2.0 if ball is None else ball[1]
 
 
 def narrowed(cloud: CloudView, target: TargetSet) -> CloudView:
@@ -258,8 +181,8 @@ def narrowed(cloud: CloudView, target: TargetSet) -> CloudView:
     row = 0
     for stated, origin in zip(cloud.constraints, sums.origins, strict=True):
         if stated.sums or origin.as_stated:
-            here = inward[origin.first : origin.first + stated.rows]
-            more = [level.get(row + r, float(here[r])) for r in range(stated.rows)]
+            shift = inward[origin.first : origin.first + stated.rows].tolist()
+            more = [level.get(row + r, s) for r, s in enumerate(shift)]
             offset = read_only(stated.offset + np.array(more))
             constraints.append(replace(stated, offset=offset))
         else:
@@ -273,7 +196,7 @@ def narrowed(cloud: CloudView, target: TargetSet) -> CloudView:
 
 def _written(sums: Sums, origin: Origin, target: TargetSet) -> Iterator[tuple[str, Expression]]:
     """The constraint that became these sums of named agents, moved in, as formulas g <= 0."""
-    formulas = [  # of rows over fleets there is none to look at
+    formulas = [  # rows over fleets have none
         g for f in sums.families for g in ((ZERO,) * f.rows if f.sums else f.formulas)
     ]
     for region, moved in zip(sums.regions, target.moved, strict=True):
@@ -302,20 +225,18 @@ def require_room(
     domain: tuple[Group, ...],
     margins: Callable[[float], Feasibility],
     remedies: Callable[[float], Iterator[str]],
-) -> None:
-    """Refuse margins that leave no interior, with what would help.
+) -> Feasibility:
+    """Return the margins if some point of X keeps them; refuse them with what would help.
 
     Args:
         cloud: the problem.
         domain: the boxes in which states are kept.
         margins: those of so many times the noise.
         remedies: what would make the noise so many times smaller, each with its number.
-
-    Raises:
-        PrivacyError: no point of X lies inside what is aimed at.
     """
-    if _has_room(cloud, domain, margins(1.0)):
-        return
+    full = margins(1.0)
+    if _has_room(cloud, domain, full):
+        return full
     low, high = 0.0, 1.0
     for _ in range(_STEPS):
         middle = 0.5 * (low + high)
@@ -326,15 +247,14 @@ def require_room(
             f"feasible must leave room: {none}, and {2**_STEPS:,} times less noise would not do: "
             "relax the constraints"
         )
-    what = "; ".join(remedies(_SAFE * low))
     raise PrivacyError(
         f"feasible must leave room: {none}; {down(_SAFE * low, 2)} times the noise would. What "
-        f"would do, each by itself: {what}"
+        f"would do, each by itself: {'; '.join(remedies(_SAFE * low))}"
     )
 
 
 def _has_room(cloud: CloudView, domain: tuple[Group, ...], margins: Feasibility) -> bool:
-    target, (least, most) = margins.target, margins.ranges.T
+    target, (least, most) = margins.target, margins.noise.ranges.T
     # An interval that is empty or that no sum reaches, and a ball without a radius, need no search.
     if not np.all(np.maximum(target.lower, least) <= np.minimum(target.upper, most)):
         return False
@@ -346,12 +266,12 @@ def _has_room(cloud: CloudView, domain: tuple[Group, ...], margins: Feasibility)
 
 
 def margin_cost(problem: Problem | None, target: TargetSet) -> MarginCost | None:
-    """Return the cost of aiming at ``target`` instead of C; None if it cannot be worked out."""
+    """Return the cost of aiming at ``target`` instead of C; None if it is not known."""
     if problem is None or problem.size > SADDLE_LIMIT:
         return None
     try:
         best = reference_optimum(problem).objective
-        kept = reference_optimum(problem.under(narrowed(problem.cloud, target))).objective
+        inner = reference_optimum(problem.under(narrowed(problem.cloud, target))).objective
     except SottovoceError:
         return None
-    return MarginCost(optimum=best, more=max(0.0, kept - best))
+    return MarginCost(optimum=best, more=max(0.0, inner - best))

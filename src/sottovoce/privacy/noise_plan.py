@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -28,21 +28,16 @@ OutputKind = Literal["sum", "value", "gradient"]
 class Output:
     """One number that every round releases.
 
-    Attributes:
-        name: its label.
-        kind: "sum" by default; other releases have the "value" of each constraint and entries of
-            its "gradient".
-        sigma: the standard deviation of the noise that the cloud adds, and of that which the helper
-            of a split cloud adds; 0 where no agent can move it.
-        row: the sum or the constraint, from 0.
-        column: for a gradient entry, the component of the state vector, from 0.
+    Other releases than sums have the "value" of each constraint and entries of its "gradient". The
+    cloud adds noise of standard deviation sigma, and the helper of a split cloud as much; 0 where
+    no agent can move the output.
     """
 
     name: str
     kind: OutputKind
     sigma: float
-    row: int
-    column: int | None = None
+    row: int  # the sum or the constraint, from 0
+    column: int | None = None  # for a gradient entry, the component of the state vector, from 0
 
     @property
     def grid(self) -> float:
@@ -54,30 +49,24 @@ class Output:
 class Guarantee:
     """The guarantee of one agent for the whole transcript: all rounds and outputs together.
 
-    Attributes:
-        agent: the agent's place, from 0.
-        name: its label.
-        hide: what is hidden, with this agent's radius.
-        gdp_mu: ``mu_l = R_l sup |diag(1/sigma) J_l|_2``, rounding allowance included.
-        asked: the epsilon and the delta that were asked for.
-        trust: who must be trusted for it.
+    ``mu_l = R_l sup |diag(1/sigma) J_l|_2``, rounding allowance included.
     """
 
-    agent: int
+    agent: int  # from 0
     name: str
-    hide: Adjacency
+    hide: Adjacency  # with this agent's radius
     gdp_mu: float
-    asked: tuple[float, float]
+    asked: tuple[float, float]  # the requested epsilon and delta
     trust: Trust = ONE_CLOUD
 
     @property
     def epsilon(self) -> float:
-        """What it is at the delta that was asked for."""
+        """Its value at the requested delta."""
         return epsilon_of(self.gdp_mu, self.asked[1])
 
     @property
     def delta(self) -> float:
-        """What it is at the epsilon that was asked for."""
+        """Its value at the requested epsilon."""
         return delta_of(self.gdp_mu, self.asked[0])
 
     @property
@@ -109,10 +98,9 @@ class NoisePlan:
     """Standard deviations of the noise on every released number, and the guarantee they give.
 
     Attributes:
-        cloud: the public problem it was made for.
+        cloud: the public problem.
         hide: which behaviours are adjacent, and for how many rounds.
-        epsilon: requested, per agent.
-        delta: requested, per agent.
+        epsilon: requested, per agent, like delta.
         outputs: what every round releases, in order.
         domain: the agents with the boxes their states are kept in.
         gdp_mu: the Gaussian-DP parameter of each agent for the whole transcript.
@@ -121,7 +109,7 @@ class NoisePlan:
         certified: whether every requested guarantee holds; False only if an undernoised plan was
             explicitly allowed.
         trust: who adds the noise: one cloud, or each half of a split one.
-        feasible: the margins that keep answers within the constraints, if that was asked for.
+        feasible: the margins that keep answers within the constraints, if requested.
         release: what is released in place of noisy sums; None for sums.
     """
 
@@ -149,11 +137,7 @@ class NoisePlan:
         return self.cloud.fingerprint
 
     def require_problem(self, problem: Problem) -> None:
-        """Refuse a problem that the plan was not made for.
-
-        Raises:
-            InputError: its constraints or boxes are others.
-        """
+        """Refuse a problem that the plan was not made for."""
         if self.fingerprint != problem.cloud.fingerprint:
             raise InputError(
                 "plan must be made for this problem's constraints and boxes, got one for another "
@@ -167,11 +151,7 @@ class NoisePlan:
         return int(self.hide.rounds)
 
     def named_rounds(self) -> int:
-        """The rounds that ``hide`` names.
-
-        Raises:
-            InputError: it names none and covers as many as a run may want.
-        """
+        """The rounds that ``hide`` names; refused where it names none."""
         if isinstance(self.hide, Trajectory) and self.hide.open_ended:
             raise InputError(
                 "rounds must be given where the plan names none, got none: say rounds=1000, or "
@@ -181,7 +161,7 @@ class NoisePlan:
 
     @property
     def sigma(self) -> Array:
-        """The standard deviations of the noise that each half adds, of all outputs in order."""
+        """The standard deviations of the noise that each half adds, per output."""
         return np.array([output.sigma for output in self.outputs])
 
     @property
@@ -192,65 +172,55 @@ class NoisePlan:
     def mu_seen_by(self, view: ViewName) -> Array:
         """The Gaussian-DP parameter of each agent against one of the parties, rounded up.
 
-        Args:
-            view: "outside", and of a split cloud "cloud" or "helper": together with all other
-                agents and all listeners, but not with the other half.
+        The ``view`` is "outside", and of a split cloud "cloud" or "helper": together with all other
+        agents and all listeners, but not with the other half.
         """
-        for known in self.trust.views:
-            if known.name == view:
-                return self.gdp_mu * known.share
-        names = ", ".join(known.name for known in self.trust.views)
+        shares = {known.name: known.share for known in self.trust.views}
+        if view in shares:
+            return self.gdp_mu * shares[view]
         raise InputError(
-            f"view must be one of {names} under this plan, got {view!r:.60}: the halves of a split "
-            "cloud have one each under a plan with trust=sv.SplitCloud()"
+            f"view must be one of {', '.join(shares)} under this plan, got {view!r:.60}: the "
+            "halves of a split cloud have one each under a plan with trust=sv.SplitCloud()"
         )
 
     def radius(self, agent: int | str) -> float | None:
-        """The radius b_l of an agent, by its place from 0 or its label; None for everything."""
-        place = agent_index(agent, self.cloud.agents, self.cloud.agent_labels)
-        return self._radii()[place]
-
-    def _radii(self) -> list[float] | list[None]:
-        agents = self.cloud.agents
+        """The radius b_l of an agent, by its index from 0 or its label; None for everything."""
+        index = agent_index(agent, self.cloud.agents, self.cloud.agent_labels)
         if isinstance(self.hide, Everything):
-            return [None] * agents
-        radius: list[float] = radii(self.hide, agents).tolist()
-        return radius
+            return None
+        return float(radii(self.hide, self.cloud.agents)[index])
 
     def guarantee(self, agent: int | str | None = None) -> Guarantee:
-        """Return the guarantee of an agent.
-
-        Args:
-            agent: its place, from 0, or its label; the worst-off by default.
-        """
-        if agent is None:
-            agent = int(np.argmax(self.gdp_mu))
-        at = agent_index(agent, self.cloud.agents, self.cloud.agent_labels)
-        index, place = self.cloud.locate(at)
+        """Return the guarantee of an agent, by its index or label; the worst-off by default."""
+        worst = int(np.argmax(self.gdp_mu))
+        label = worst if agent is None else agent
+        index = agent_index(label, self.cloud.agents, self.cloud.agent_labels)
+        group, place = self.cloud.locate(index)
         hide = self.hide
         if not isinstance(hide, Everything):
-            b = float(radii(hide, self.cloud.agents)[at])
-            hide = type(hide)(radius=b, rounds=hide.rounds)
+            hide = replace(hide, radius=float(radii(hide, self.cloud.agents)[index]))
         return Guarantee(
-            agent=at,
-            name=self.cloud.groups[index].label(place),
+            agent=index,
+            name=self.cloud.groups[group].label(place),
             hide=hide,
-            gdp_mu=float(self.gdp_mu[at]),
-            asked=(float(self.epsilon[at]), float(self.delta[at])),
+            gdp_mu=float(self.gdp_mu[index]),
+            asked=(float(self.epsilon[index]), float(self.delta[index])),
             trust=self.trust,
         )
 
     def charges(self) -> tuple[Charge, ...]:
         """Return what a run of all covered rounds costs each agent, for a ledger."""
-        labels = self.cloud.agent_labels()
+        cloud, hide = self.cloud, self.hide
+        n = cloud.agents
+        radius = [None] * n if isinstance(hide, Everything) else radii(hide, n).tolist()
         return tuple(
             Charge(
                 agent=label,
-                protected=Protected(self.hide.kind, radius),
+                protected=Protected(hide.kind, b),
                 mu=mu,
                 allowance=min(self.gdp_rounding, mu),
             )
-            for label, radius, mu in zip(labels, self._radii(), self.gdp_mu.tolist(), strict=True)
+            for label, b, mu in zip(cloud.agent_labels(), radius, self.gdp_mu.tolist(), strict=True)
         )
 
     def __str__(self) -> str:

@@ -25,7 +25,6 @@ from sottovoce.privacy.allocation import allocate, rounding_share, rounding_spen
 from sottovoce.privacy.feasibility import Feasibility
 from sottovoce.privacy.gaussian import delta_of, epsilon_of, mu_of
 from sottovoce.privacy.margins import (
-    AveragedNoise,
     expected_set,
     feasibility,
     margin_cost,
@@ -66,8 +65,7 @@ def plan(
     ``b_l S[o, l]``.
 
     Args:
-        problem: is certified first; or its certificate, from ``certify``. An assumption that fails
-            is refused here.
+        problem: is certified first; or its certificate, from ``certify``.
         epsilon: one number or one per agent.
         delta: likewise, in (0, 1).
         hide: ``Trajectory``, ``Offset`` or ``Everything``: which behaviours are adjacent.
@@ -80,13 +78,14 @@ def plan(
             (see ``Feasibility``). By default neither.
         each_row: whether the bound holds for each constraint separately, with smaller margins,
             instead of for all of them together.
-        progress: whether to show what is being done once it has taken two seconds, by default on a
-            terminal; or a callback.
+        progress: whether to show progress once it has taken two seconds, by default on a terminal;
+            or a callback.
 
     Raises:
-        PrivacyError: if rounding alone would reveal too much, or a sum exceeds the range of the
-            secure sampler, which would have to stop the run and so leak. If margins leave no room,
-            a hard constraint has none, or one with a margin is not proven convex.
+        PrivacyError: if an assumption fails, rounding alone would reveal too much, or a sum exceeds
+            the range of the secure sampler, which would have to stop the run and so leak. If
+            margins leave no room, a hard constraint has none, or one with a margin is not proven
+            convex.
     """
     certificate = require_certificate(problem, hide, progress)
     cloud = certificate.cloud
@@ -134,13 +133,7 @@ def _of_sums(
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class AskedPrivacy:
-    """What every agent is to get.
-
-    Attributes:
-        epsilon: per agent.
-        delta: per agent.
-        mu: the largest Gaussian-DP parameter that keeps both, per agent.
-    """
+    """The requested epsilon and delta of every agent, and the largest mu that keeps both."""
 
     epsilon: Array
     delta: Array
@@ -148,7 +141,7 @@ class AskedPrivacy:
 
     @staticmethod
     def per_agent(cloud: CloudView, epsilon: ArrayLike, delta: ArrayLike) -> AskedPrivacy:
-        """Check what was asked for, one number or one per agent."""
+        """Check what is requested, one number or one per agent."""
         eps = per_agent("epsilon", epsilon, cloud.agents)
         dlt = per_agent("delta", delta, cloud.agents)
         return AskedPrivacy(epsilon=eps, delta=dlt, mu=_largest_mu(eps, dlt))
@@ -157,7 +150,7 @@ class AskedPrivacy:
 def require_certificate(
     problem: Problem | Certificate, hide: Adjacency, progress: bool | Progress | None = None
 ) -> Certificate:
-    """Return a certificate whose assumptions hold, of a problem or as it was given."""
+    """Return a certificate whose assumptions hold, of a problem or the one passed in."""
     if not isinstance(hide, Adjacency):
         raise InputError(
             f"hide must be sv.Trajectory(...), sv.Offset(...) or sv.Everything(...), got {hide!r}"
@@ -170,7 +163,7 @@ def require_certificate(
 
 
 def _probability(feasible: float | None, cloud: CloudView, *, each_row: bool) -> float | None:
-    """The probability that is asked for; required of constraints with a physical limit."""
+    """The requested probability; required of constraints with a physical limit."""
     if not isinstance(each_row, bool):
         raise InputError(f"each_row must be True or False, got {each_row!r:.60}")
     if feasible is not None:
@@ -193,25 +186,16 @@ def _feasible(
     probability: float,
     each_row: bool,
 ) -> Feasibility:
-    """The margins of a plan, whose noise ``base`` has.
-
-    Raises:
-        PrivacyError: they leave no room, or a constraint is not proven convex.
-    """
-    noise = noise_of(certificate, base.released_sigma, base.rounds)
+    """The margins of a plan whose noise ``base`` has."""
+    sums, noise = base.cloud.sums, noise_of(certificate, base.released_sigma, base.rounds)
     require_proven_convexity(certificate, noise)
-
-    def margins(averaged: AveragedNoise) -> Feasibility:
-        return feasibility(base.cloud.sums, averaged, probability, each_row=each_row)
-
-    require_room(
+    margins = require_room(
         base.cloud,
         certificate.domain,
-        lambda share: margins(noise.times(share)),
+        lambda share: feasibility(sums, noise.times(share), probability, each_row=each_row),
         lambda share: _remedies(certificate, base, asked, share),
     )
-    kept = margins(noise)
-    return replace(kept, cost=margin_cost(certificate.problem, expected_set(kept, noise)))
+    return replace(margins, cost=margin_cost(certificate.problem, expected_set(margins)))
 
 
 def _remedies(
@@ -221,17 +205,16 @@ def _remedies(
     hide = base.hide
     if not isinstance(hide, Everything):
         yield f"a radius of {down(float(np.max(np.asarray(hide.radius, dtype=float))) * share, 3)}"
-    some = slice(1_000)  # agents: a fleet's mostly ask for the same
-    yield f"epsilon = {up(float(epsilon_of(asked.mu[some] / share, asked.delta[some]).max()), 3)}"
+    first = slice(1_000)  # agents: a fleet's mostly ask for the same
+    yield f"epsilon = {up(float(epsilon_of(asked.mu[first] / share, asked.delta[first]).max()), 3)}"
     if isinstance(hide, Trajectory):
         yield f"{int(np.ceil(hide.rounds / share**2)):,} rounds"
     elif isinstance(hide, Offset):
         if share * np.sqrt(hide.rounds) >= 1.0:
             yield "to hide a trajectory of that radius instead of an offset"
     else:
-        less = Offset(radius=1.0, rounds=hide.rounds)
-        w = _weights(None, certificate.sensitivity)
-        other, noisy = _of_sums(certificate, asked, less, w, base.trust), base.sigma > 0
+        offset, w = Offset(radius=1.0, rounds=hide.rounds), _weights(None, certificate.sensitivity)
+        other, noisy = _of_sums(certificate, asked, offset, w, base.trust), base.sigma > 0
         radius = share * float(np.min(base.sigma[noisy] / other.sigma[noisy]))
         yield f"to hide an offset of {down(radius, 3)} in every round instead of everything"
     more = int(np.ceil(base.cloud.agents / share))
@@ -239,7 +222,7 @@ def _remedies(
 
 
 def pair_reach(hide: Adjacency, agents: int) -> Array:
-    """R_l: how far apart two whole sequences can be, in units of what S multiplies."""
+    """R_l: how far apart two whole sequences can be, in the units that S multiplies."""
     if isinstance(hide, Trajectory):
         return radii(hide, agents)
     b = np.ones(agents) if isinstance(hide, Everything) else radii(hide, agents)
@@ -274,9 +257,9 @@ def _joint(
     S: Sensitivity, target: Array, reach: Array, rounds: int, errors: Array, weights: Array
 ) -> Array:
     """Allocate the noise, leaving room for what rounding adds to every agent's movement."""
-    kept = 0.0
+    allowance = 0.0
     for _ in range(8):
-        room = target / DISCRETISATION * (1.0 - 2.0**-40) - kept
+        room = target / DISCRETISATION * (1.0 - 2.0**-40) - allowance
         if np.any(room <= 0):
             break
         require_moderate("radius sqrt(rounds) / mu", reach / room)
@@ -286,9 +269,9 @@ def _joint(
         sigma = sigma * spare(S, sigma, caps)
         # Less noise means more rounding per sigma, so the allowance is taken from what came out.
         needed = rounding_share(sigma, errors, rounds)
-        if needed <= kept:
+        if needed <= allowance:
             return sigma
-        kept = needed * 1.001
+        allowance = needed * 1.001
     raise PrivacyError(
         f"epsilon, delta or radius are too small for {rounds:,} rounds: the rounding of numbers "
         "alone would reveal more; enlarge one of them or ask for fewer rounds"
@@ -306,10 +289,9 @@ def require_moderate(name: str, values: Array) -> None:
     """Refuse numbers so small that their squares would vanish, and the noise with them."""
     least, most = np.min(values, where=values > 0, initial=np.inf), np.max(values, initial=0.0)
     if not (least >= 1.0 / _MODERATE and most <= _MODERATE):
-        got = least if most <= _MODERATE else most
         raise PrivacyError(
-            f"{name} must lie in [{1.0 / _MODERATE:g}, {_MODERATE:g}], got {got:g}: state the "
-            "problem in other units"
+            f"{name} must lie in [{1.0 / _MODERATE:g}, {_MODERATE:g}], got "
+            f"{least if most <= _MODERATE else most:g}: state the problem in other units"
         )
 
 

@@ -21,11 +21,8 @@ if TYPE_CHECKING:
     from sottovoce.problem.agents import Array
     from sottovoce.problem.problem import CloudView, Problem
 
-REGISTERED: Final = {"paper": "sottovoce.paper.paper_release"}
-"""Modules by the name of the release that each has as ``RELEASE``."""
-
-ALGORITHMS: Final = {"tikhonov": "paper"}
-"""Releases by the name of the algorithm that works with each; all others work with sums."""
+REGISTERED: Final = {"paper": "sottovoce.paper.paper_release"}  # modules with a RELEASE, by name
+ALGORITHMS: Final = {"tikhonov": "paper"}  # releases by algorithm; all others work with sums
 
 
 class StateRelease(ABC):
@@ -33,14 +30,10 @@ class StateRelease(ABC):
 
     Agents send their states, and the cloud answers with noisy values and gradients of constraints;
     ``NoisePlan.outputs`` lists these.
-
-    Attributes:
-        name: under which it is registered.
-        sent: what an agent sends, in one word.
     """
 
     name: ClassVar[str]
-    sent: ClassVar[str]
+    sent: ClassVar[str]  # what an agent sends, in one word
 
     @property
     @abstractmethod
@@ -80,7 +73,7 @@ class StateRelease(ABC):
             group: the agent, a ``network.agent_group.LocalGroup`` of one.
             algorithm: whose step it takes.
             welcome: the cloud's description of the run.
-            begin: where its states lie among those of its connection.
+            begin: the offset of its states among those of its connection.
             bounds: lower and upper, shape (1, d) each.
         """
 
@@ -94,11 +87,7 @@ class StateRelease(ABC):
 
 
 def release_of(name: str) -> StateRelease:
-    """Return the release of that name.
-
-    Raises:
-        InputError: there is none.
-    """
+    """Return the release of that name, or refuse it."""
     if name not in REGISTERED:
         known = " or ".join(map(repr, ("joint", *REGISTERED)))
         raise InputError(f"method must be {known}, got {name!r:.60}")

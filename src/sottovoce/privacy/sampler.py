@@ -53,20 +53,11 @@ if TYPE_CHECKING:
 Integers = NDArray[np.int64]
 Number = TypeVar("Number", np.float64, np.int64)
 
-STEPS: Final = 2.0**26
-"""Grid steps per standard deviation: N; public, agents round to the same grid."""
-
-DISCRETISATION: Final = 1.0 + 2.0**-46
-"""Factor on mu that covers the discrete Gaussian in place of the continuous one."""
-
-REACH: Final = 2.0**51
-"""Grid steps from zero beyond which a value is refused."""
-
-FARTHEST: Final = 2**52
-"""Grid steps from zero of what is released at most: products with the grid are rounded once."""
-
-BATCH: Final = 1024
-"""Least number of draws asked of OpenDP at once: a call costs as much as some hundred draws."""
+STEPS: Final = 2.0**26  # N, grid steps per standard deviation; public, agents round to it too
+DISCRETISATION: Final = 1.0 + 2.0**-46  # on mu: the discrete Gaussian for the continuous one
+REACH: Final = 2.0**51  # grid steps from zero beyond which a value is refused
+FARTHEST: Final = 2**52  # largest multiple released: its product with the grid is rounded once
+BATCH: Final = 1024  # least number of draws at once: a call costs as much as some hundred draws
 
 
 def grid_of(sigma: Real) -> Real:
@@ -96,11 +87,8 @@ def rounding_allowance(sigma: Real, evaluation_error: Real | float) -> Real:
 
     Each of two adjacent values is off by at most 3/4 of a grid step plus the evaluation error; the
     rest of the second step covers the rounding of this sum. Over T rounds the shifts
-    a_k <= b_k + c satisfy ||a|| <= ||b|| + sqrt(T) c (Minkowski).
-
-    Args:
-        sigma: standard deviation of the output's noise.
-        evaluation_error: bound on |computed output - exact output| at every admissible input.
+    a_k <= b_k + c satisfy ||a|| <= ||b|| + sqrt(T) c (Minkowski). ``evaluation_error`` bounds
+    |computed output - exact output| at every admissible input.
     """
     if not np.all((np.asarray(evaluation_error) >= 0) & np.isfinite(evaluation_error)):
         raise InputError(f"evaluation_error must be finite and at least 0, got {evaluation_error}")
@@ -111,10 +99,8 @@ def rounding_allowance(sigma: Real, evaluation_error: Real | float) -> Real:
 class Released:
     """Outputs of one round as the world may see them; only `privacy` turns raw arrays into these.
 
-    Attributes:
-        values: float64 outputs, what a receiver computes with.
-        multiples: the integers to transmit, values = multiples * grid; None in a simulation.
-        grid: the public grid of each output; None in a simulation.
+    Receivers compute with ``values = multiples * grid``; the integers are transmitted. Both factors
+    are None in a simulation.
     """
 
     values: Floats
@@ -148,8 +134,7 @@ class Sampler(ABC):
     def release(self, values: ArrayLike) -> Released:
         """Return values + noise, one independent draw of standard deviation sigma per output.
 
-        Raises:
-            PrivacyError: a value is not finite or out of reach. No message contains a value.
+        A value that is not finite or out of reach is refused. No message contains a value.
         """
 
     @abstractmethod
@@ -157,9 +142,6 @@ class Sampler(ABC):
         """Return the same for values that are whole multiples of their outputs' grids.
 
         Whoever knows a value rounds it; sums of such numbers are exact.
-
-        Raises:
-            PrivacyError: a number is out of reach.
         """
 
 
@@ -227,8 +209,8 @@ class SecureSampler(Sampler):
     def release_residues(self, residues: Integers) -> Released:
         """Return sums that were masked, modulo 2^64, with noise of our own, on the grid.
 
-        Nothing is refused and nothing checked before the noise is in: whether a sum is in its range
-        is asked of what is released. What is further than 2^52 from 0 is moved there.
+        Nothing is refused or checked before the noise is added: ranges are checked of released
+        sums. What is further than 2^52 from 0 is moved there.
         """
         return self._released(np.clip(self.blind(residues), -FARTHEST, FARTHEST))
 
@@ -283,7 +265,7 @@ class _Pool:
     def fill_beside(self, count: int) -> None:
         """Draw in a thread unless there are enough; of two calls at a time the second does nothing.
 
-        A thread that fails draws nothing: ``take`` then meets the same error where it is heard.
+        A thread that fails draws nothing: ``take`` then raises the same error in its caller.
         """
         if len(self._draws) < count and self._drawing.acquire(blocking=False):
             threading.Thread(target=self._draw_beside, args=(count,), daemon=True).start()

@@ -21,35 +21,35 @@ if TYPE_CHECKING:
     from sottovoce.privacy.noise_plan import Guarantee, NoisePlan
 
 
-_SHOWN = 12
+_SHOWN = 12  # outputs or margins that a text lists
 
 
 def up(value: float, digits: int = 6) -> str:
-    """Write what may be as large as said (epsilon, delta, mu, a sensitivity), rounded up."""
+    """Write an upper bound (epsilon, delta, mu, a sensitivity), rounded up."""
     return _written(value, digits, ROUND_CEILING)
 
 
 def down(value: float, digits: int = 6) -> str:
-    """Write what must be at least as large as said (sigma, what is hidden), rounded down."""
+    """Write a lower bound (sigma, what is hidden), rounded down."""
     return _written(value, digits, ROUND_FLOOR)
 
 
 def percent_down(share: float) -> str:
     """Write a share as a percentage with one decimal place, rounded down."""
-    cut = (100 * Decimal(repr(float(share)))).quantize(Decimal("0.1"), rounding=ROUND_FLOOR)
-    return f"{float(cut):g}%"
+    rounded = (100 * Decimal(repr(float(share)))).quantize(Decimal("0.1"), rounding=ROUND_FLOOR)
+    return f"{float(rounded):g}%"
 
 
 def _written(value: float, digits: int, rounding: str) -> str:
     if not math.isfinite(value):
         return f"{value:g}"
     # The shortest text that reads back as this double: 0.05 stays 0.05.
-    cut = Context(prec=digits, rounding=rounding).create_decimal(repr(float(value)))
-    return f"{float(cut):,.{max(digits, 6)}g}"
+    rounded = Context(prec=digits, rounding=rounding).create_decimal(repr(float(value)))
+    return f"{float(rounded):,.{max(digits, 6)}g}"
 
 
 def not_covered(plan: NoisePlan) -> tuple[str, ...]:
-    """Return what the plan's promise does not speak of."""
+    """Return what the plan's promise does not cover."""
     seen = "contribution" if plan.release is None else plan.release.sent
     if plan.trust.halves == 1:
         limits = [
@@ -63,8 +63,9 @@ def not_covered(plan: NoisePlan) -> tuple[str, ...]:
             f"wrong for all: nobody can check a single {seen} any more",
         ]
     if not isinstance(plan.hide, Everything):
-        further = "that moves its states further than the radius"
-        limits.append(f"a change of an agent's objective or data {further}")
+        limits.append(
+            "a change of an agent's objective or data that moves its states further than the radius"
+        )
     return (*limits, "side channels: timing, power, memory, traffic patterns")
 
 
@@ -82,23 +83,18 @@ def promise(plan: NoisePlan) -> str:
 
 def hidden(hide: Adjacency) -> str:
     """Return what is hidden of one agent, in its own terms; ``hide`` has that agent's radius."""
-    if isinstance(hide, Trajectory):
+    if isinstance(hide, Everything):
         return (
-            f"a change of at most {down(_radius(hide), 2)} of the whole sequence of states, in l2: "
-            f"a constant offset of only {down(_radius(hide) / np.sqrt(hide.rounds), 2)} over "
-            f"{hide.rounds:,} rounds"
+            f"any behaviour at all within the public set, in all of {hide.rounds:,} rounds, so "
+            "that state, start, objective and data are hidden"
         )
+    radius = float(np.asarray(hide.radius))
     if isinstance(hide, Offset):
-        radius = down(_radius(hide), 2)
-        return f"an offset of at most {radius} in every one of {hide.rounds:,} rounds"
+        return f"an offset of at most {down(radius, 2)} in every one of {hide.rounds:,} rounds"
     return (
-        f"any behaviour at all within the public set, in all of {hide.rounds:,} rounds, so that "
-        "state, start, objective and data are hidden"
+        f"a change of at most {down(radius, 2)} of the whole sequence of states, in l2: a constant "
+        f"offset of only {down(radius / np.sqrt(hide.rounds), 2)} over {hide.rounds:,} rounds"
     )
-
-
-def _radius(hide: Trajectory | Offset) -> float:
-    return float(np.asarray(hide.radius))
 
 
 def plan_facts(plan: NoisePlan) -> dict[str, str]:
@@ -122,7 +118,7 @@ def plan_facts(plan: NoisePlan) -> dict[str, str]:
 
 
 def guarantee_facts(promised: Guarantee) -> dict[str, str]:
-    """Return what one agent is promised, likewise."""
+    """Return the same of one agent's promise."""
     pair = f"({up(promised.epsilon)}, {up(promised.asked[1])})"
     return {
         "promise": f"{pair}-differentially private",
@@ -137,8 +133,7 @@ def _noise(plan: NoisePlan) -> list[str]:
     split = plan.trust.halves > 1
     added = "added by each half" if split else "per released number"
     lines = [f"Noise ({plan.method} method), standard deviation {added}:"]
-    for output in plan.outputs[:_SHOWN]:
-        lines.append(f"  {output.kind + ' ' + output.name:<28} {down(output.sigma)}")
+    lines += [f"  {o.kind + ' ' + o.name:<28} {down(o.sigma)}" for o in plan.outputs[:_SHOWN]]
     if len(plan.outputs) > _SHOWN:
         more = len(plan.outputs) - _SHOWN
         lines.append(f"  ... and {more} more, up to {down(plan.sigma.max())}")
@@ -167,8 +162,7 @@ def _promise(plan: NoisePlan) -> list[str]:
 
 def _hidden(plan: NoisePlan) -> list[str]:
     worst = plan.guarantee()
-    lines = [f"What is hidden of an agent (of {worst.name}, the worst off):"]
-    lines.append(f"  {hidden(worst.hide)}.")
+    lines = [f"What is hidden of an agent (of {worst.name}, the worst off):", f"  {worst.hidden}."]
     if isinstance(plan.hide, Trajectory):
         lines.append(
             "  A state that stays where it is is not hidden: whoever averages many releases finds "
@@ -191,55 +185,40 @@ def _constraints(plan: NoisePlan) -> list[str]:
             "answer over an active limit; feasible=0.95 keeps them."
         ]
     rest = up(float(1 - Decimal(repr(margins.probability))), 3)
-    each = "each constraint by itself" if margins.each_row else "all constraints together"
+    scope = "each constraint by itself" if margins.each_row else "all constraints together"
     lines = [
         "Constraints: a run ends with a test. P(the answer is confirmed and violates one) <= "
-        f"{rest}, for {each}, whatever the run did; an answer that is not confirmed is not "
+        f"{rest}, for {scope}, whatever the run did; an answer that is not confirmed is not "
         "applied, agents apply their fallbacks instead."
     ]
-    lines += [f"  {_margin_line(margin)}" for margin in margins.margins[:_SHOWN]]
-    more = margins.margins[_SHOWN:]
+    listed, more = margins.margins[:_SHOWN], margins.margins[_SHOWN:]
+    lines += [f"  {_margin_line(margin)}" for margin in listed]
     if more:
-        worst = max(more, key=_share)
-        lines.append(f"  ... and {len(more)} more, up to {_percent(worst)} of their size")
-    if not margins.margins:
+        worst = max(margin.percent_of_scale for margin in more)
+        lines.append(f"  ... and {len(more)} more, up to {up(worst, 3)}% of their size")
+    if not listed:
         lines.append("  no state within the public boxes violates one: nothing is tested")
     return [*lines, f"  {_cost_line(margins)}"]
 
 
 def feasibility_data(margins: Feasibility) -> dict[str, object]:
     """Return the margins as plain data."""
+    columns = ("name", "kind", "tested", "moved", "percent_of_scale")
+    cost = margins.cost
     return {
         "probability": margins.probability,
         "each_row": margins.each_row,
-        "margins": [
-            {
-                "name": m.name,
-                "kind": m.kind,
-                "tested": m.tested,
-                "moved": m.moved,
-                "percent_of_scale": 100.0 * _share(m),
-            }
-            for m in margins.margins
-        ],
-        "predicted_cost": None if margins.cost is None else margins.cost.more,
-        "optimum": None if margins.cost is None else margins.cost.optimum,
+        "margins": [{name: getattr(m, name) for name in columns} for m in margins.margins],
+        "predicted_cost": None if cost is None else cost.more,
+        "optimum": None if cost is None else cost.optimum,
     }
 
 
 def _margin_line(margin: Margin) -> str:
-    size = f"{up(margin.moved, 3)} ({_percent(margin)} of its size)"
+    size = f"{up(margin.moved, 3)} ({up(margin.percent_of_scale, 3)}% of its size)"
     if margin.kind == "equality":
         return f"{margin.name}: kept within a band of +-{size}: no equality is exact under noise"
     return f"{margin.name}: aimed at with a margin of {size}, of which {up(margin.tested, 3)} noise"
-
-
-def _share(margin: Margin) -> float:
-    return margin.moved / margin.scale if margin.scale > 0.0 else 0.0
-
-
-def _percent(margin: Margin) -> str:
-    return f"{up(100.0 * _share(margin), 3)}%"
 
 
 def _cost_line(margins: Feasibility) -> str:

@@ -23,43 +23,20 @@ from sottovoce.errors import InputError
 TrustKind: TypeAlias = Literal["one", "split"]
 ViewName: TypeAlias = Literal["cloud", "helper", "outside"]
 
-_UP = 1.0 + 2.0**-50
+_UP = 1.0 + 2.0**-50  # what is promised must not be less than what holds
+_LISTENER = "an eavesdropper of all messages"
+_OUTSIDE = f"every other agent, all of them together, and {_LISTENER} that the cloud sends"
+_HELPED = f"together with every other agent and {_LISTENER}"
 
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class View:
-    """An attacker: one party, with all who may help it.
-
-    Attributes:
-        name: which of the parties it is.
-        who: in words.
-        share: of ``mu_l``, what this view is promised.
-    """
+    """An attacker: one party, ``who`` with all who may help it, and its ``share`` of ``mu_l``."""
 
     name: ViewName
     who: str
     share: float
-
-
-_OUTSIDE = "every other agent, all of them together, and an eavesdropper of all messages"
-
-OUTSIDE_ONE = View(name="outside", who=f"{_OUTSIDE} that the cloud sends", share=1.0)
-OF_HALVES = (
-    View(
-        name="cloud",
-        who="the cloud, together with every other agent and an eavesdropper of all messages",
-        share=1.0,
-    ),
-    View(
-        name="helper",
-        who="the helper, together with every other agent and an eavesdropper of all messages that "
-        "the cloud sends",
-        share=1.0,
-    ),
-    # Rounded up: what is promised must not be less than what holds.
-    View(name="outside", who=f"{_OUTSIDE} that the cloud sends", share=sqrt(0.5) * _UP),
-)
 
 
 @final
@@ -69,7 +46,7 @@ class OneCloud:
 
     kind: ClassVar[TrustKind] = "one"
     halves: ClassVar[int] = 1
-    views: ClassVar[tuple[View, ...]] = (OUTSIDE_ONE,)
+    views: ClassVar[tuple[View, ...]] = (View(name="outside", who=_OUTSIDE, share=1.0),)
 
 
 @final
@@ -79,14 +56,16 @@ class SplitCloud:
 
     kind: ClassVar[TrustKind] = "split"
     halves: ClassVar[int] = 2
-    views: ClassVar[tuple[View, ...]] = OF_HALVES
+    views: ClassVar[tuple[View, ...]] = (
+        View(name="cloud", who=f"the cloud, {_HELPED}", share=1.0),
+        View(name="helper", who=f"the helper, {_HELPED} that the cloud sends", share=1.0),
+        View(name="outside", who=_OUTSIDE, share=sqrt(0.5) * _UP),
+    )
 
 
 Trust: TypeAlias = OneCloud | SplitCloud
-
 ONE_CLOUD: Final = OneCloud()
-
-WORDS: dict[TrustKind, str] = {
+WORDS: Final[dict[TrustKind, str]] = {
     "one": "the cloud is trusted, it sees what every agent sends",
     "split": "the operators of cloud and helper must not collude: neither sees a contribution by "
     "itself, both together see every one",
@@ -95,13 +74,8 @@ WORDS: dict[TrustKind, str] = {
 
 
 def trust_of(kind: object) -> Trust:
-    """Return the trust of that name.
-
-    Raises:
-        InputError: there is none.
-    """
-    if kind == "one":
-        return OneCloud()
-    if kind == "split":
-        return SplitCloud()
+    """Return the trust of that name, or refuse it."""
+    for trust in (ONE_CLOUD, SplitCloud()):
+        if kind == trust.kind:
+            return trust
     raise InputError(f"trust must be 'one' or 'split', got {kind!r:.60}")

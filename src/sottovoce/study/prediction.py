@@ -18,9 +18,8 @@ from sottovoce.certificate.assumptions import SADDLE_LIMIT
 from sottovoce.certificate.contributions import row_scales
 from sottovoce.certificate.optimum import ReferenceOptimum, known_saddle
 from sottovoce.privacy.adjacency import TRAJECTORY_ROUNDS, Kind
-from sottovoce.privacy.feasibility import weights_norm
+from sottovoce.privacy.feasibility import LAG, weights_norm
 from sottovoce.privacy.limit import linearised
-from sottovoce.privacy.margins import LAG
 from sottovoce.privacy.noise_plan import NoisePlan
 from sottovoce.problem.agents import Array, read_only
 from sottovoce.problem.constraints import equalities
