@@ -26,7 +26,7 @@ from sottovoce.kernels.run_kernel import (
     trace_size,
 )
 from sottovoce.paper.tikhonov import Tikhonov, multiplier_step
-from sottovoce.problem.fleet import Fleet, FleetContribution
+from sottovoce.problem.fleets import Fleet, FleetContribution
 
 X, A = symbol("x"), symbol("a")
 SUMS = 2

@@ -22,8 +22,7 @@ from sottovoce.formula.enclosure import IntervalBox, evaluate, evaluation_error
 from sottovoce.formula.expression import Expression
 from sottovoce.formula.intervals import Interval
 from sottovoce.problem.agents import Array, Group, read_only
-from sottovoce.problem.fleet import Fleet
-from sottovoce.problem.fleets import fleets_of, row_constants
+from sottovoce.problem.fleets import Fleet, fleets_of, row_constants
 from sottovoce.problem.problem import CloudView
 from sottovoce.problem.sums import Sums
 

@@ -7,7 +7,7 @@ constraint; ``Problem`` is both together, for whoever may see everything: a simu
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -19,13 +19,14 @@ from numpy.typing import ArrayLike, NDArray
 
 from sottovoce.arguments import agent_index, array
 from sottovoce.errors import ProblemError
-from sottovoce.formula.expression import NAN, Expression
+from sottovoce.formula.expression import NAN, ZERO, Expression
 from sottovoce.problem.agents import Array, Group, lower_bounds, read_only, upper_bounds
 from sottovoce.problem.code import Objective
 from sottovoce.problem.constraints import Constraint, row_labels
 from sottovoce.problem.feasible import read_fallback, require_nonempty
 from sottovoce.problem.files.schema import check_settings
 from sottovoce.problem.fingerprint import fingerprint
+from sottovoce.problem.fleets import Fleet, fleets_of
 from sottovoce.problem.local import LocalSet, local_rows, local_set, per_group, read_start
 from sottovoce.problem.numeric import Formulas, Numeric
 from sottovoce.problem.stating import (
@@ -213,6 +214,7 @@ class Problem:
         return {
             name: dict(value) if isinstance(value, MappingProxyType) else value
             for name, value in vars(self).items()
+            if name not in ("fingerprint", "fleets")
         }
 
     def __setstate__(self, state: dict[str, object]) -> None:
@@ -250,11 +252,27 @@ class Problem:
         parts = (self.groups, self.constraints, *self.objectives, *self.start)
         return fingerprint(*parts, *((own,) if own else ()))
 
+    @property
+    def coded(self) -> dict[int, Objective]:
+        """Objectives that are code, by their group, from 0."""
+        return {i: code for i, code in enumerate(self.code) if code is not None}
+
+    @property
+    def formulas(self) -> list[Expression]:
+        """The objective of every group, 0 where it is code."""
+        pairs = zip(self.objectives, self.code, strict=True)
+        return [f if code is None else ZERO for f, code in pairs]
+
+    @cached_property
+    def fleets(self) -> Sequence[Fleet]:
+        """All agents as fleets with what they add to the sums; the objective of code is 0."""
+        families, alone = self.cloud.sums.families, self.coded
+        return fleets_of(self.groups, families, self.formulas, self.local, alone=alone)
+
     def under(self, cloud: CloudView) -> Problem:
         """Return the same agents with the constraints of another public part, for a study."""
         other = object.__new__(Problem)
-        vars(other).update({name: v for name, v in vars(self).items() if name != "fingerprint"})
-        vars(other)["cloud"] = cloud
+        other.__setstate__(self.__getstate__() | {"cloud": cloud})
         return other
 
     def agent(self, agent: int | str) -> AgentView:
