@@ -54,8 +54,7 @@ class Group:
         name: what people call the agent, or the fleet's common name.
         count: how many agents; 1 for an agent stated by itself.
         symbols: the d components of the state as they appear in formulas.
-        lower: lower bounds, shape (count, d), a read-only view that may be broadcast.
-        upper: upper bounds, likewise.
+        lower, upper: bounds, shape (count, d), read-only views that may be broadcast.
         parameters: an array of ``count`` numbers for each parameter symbol.
     """
 

@@ -133,9 +133,7 @@ class StateBlock:
     """States whose second derivatives mix: those of each agent, or of several that a row mixes.
 
     Attributes:
-        index: where the states lie in the vector of all, a slice for a stated fleet.
-        count: how many agents.
-        dim: the number of states of one agent.
+        index: where the ``count`` x ``dim`` states lie among all, a slice for a stated fleet.
         rows: the local rows of each agent among all rows, shape (count, R).
     """
 
