@@ -22,7 +22,7 @@ from sottovoce.formula.intervals import Interval
 from sottovoce.formula.tape import tape
 from sottovoce.kernels.fleet_kernel import FleetKernel, FleetStates
 from sottovoce.problem.agents import Group
-from sottovoce.problem.fleet import Fleet, FleetContribution
+from sottovoce.problem.fleets import Fleet, FleetContribution
 
 X, Y, Z = SYMBOLS
 

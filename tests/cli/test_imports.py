@@ -61,8 +61,7 @@ def test_an_agent_gets_ready_for_rounds_without_scipy_and_cryptography() -> None
         "from sottovoce.kernels.fleet_kernel import FleetKernel\n"
         "from sottovoce.network.agent import Agent\n"
         "from sottovoce.network.agent_group import AgentGroup\n"
-        "from sottovoce.problem.fleets import in_template\n"
-        f"fleet = in_template(AgentGroup.of_file({str(file)!r}).groups[0].fleet)\n"
+        f"fleet = AgentGroup.of_file({str(file)!r}).groups[0].fleet\n"
         "FleetKernel(fleet, fleet.group.lower, fleet.group.upper)"
     )
     assert loaded(code, {"clarabel", "cryptography", "matplotlib", "opendp", "scipy"}) == set()

@@ -14,7 +14,7 @@ from sottovoce.formula.expression import ZERO, Expression
 from sottovoce.kernels import fleet_tapes, variant
 from sottovoce.kernels.fleet_kernel import FleetKernel, FleetStates
 from sottovoce.problem.agents import Group
-from sottovoce.problem.fleet import Fleet, FleetContribution
+from sottovoce.problem.fleets import Fleet, FleetContribution
 from sottovoce.problem.local import LocalSet
 
 BUILT = [

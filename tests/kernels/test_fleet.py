@@ -20,8 +20,8 @@ from sottovoce.formula.tape import tape
 from sottovoce.kernels.core.plain import INTERIOR, SEPARABLE
 from sottovoce.kernels.fleet_kernel import MEASURES, FleetKernel, FleetStates
 from sottovoce.paper.tikhonov import state_step
-from sottovoce.problem.fleet import Fleet
-from sottovoce.problem.fleet import FleetContribution as Terms
+from sottovoce.problem.fleets import Fleet
+from sottovoce.problem.fleets import FleetContribution as Terms
 
 X = tuple(symbol(f"x{c}") for c in range(3))
 A, B = symbol("a"), symbol("b")

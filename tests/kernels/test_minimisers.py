@@ -17,7 +17,7 @@ from sottovoce.formula.canonical import canonical
 from sottovoce.formula.expression import Expression, symbol
 from sottovoce.kernels.core.box_search import PRECISION
 from sottovoce.kernels.fleet_kernel import FleetStates
-from sottovoce.problem.fleet import FleetContribution
+from sottovoce.problem.fleets import FleetContribution
 
 cp: Any = cvxpy  # it has no types
 

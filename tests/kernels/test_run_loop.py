@@ -19,7 +19,7 @@ from sottovoce.kernels.cloud_kernel import CloudKernel
 from sottovoce.kernels.fleet_kernel import MEASURES, FleetStates
 from sottovoce.kernels.run_kernel import Release, Run, normals, stream_seed
 from sottovoce.paper.tikhonov import Tikhonov, multiplier_step
-from sottovoce.problem.fleet import Fleet, FleetContribution
+from sottovoce.problem.fleets import Fleet, FleetContribution
 
 X, A = symbol("x"), symbol("a")
 SUMS = 2

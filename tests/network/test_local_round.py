@@ -17,6 +17,7 @@ from sottovoce.algorithm.algorithm import Algorithm
 from sottovoce.algorithm.dual_averaging import DualAveraging
 from sottovoce.algorithm.public_sum import public_sums
 from sottovoce.errors import InputError, ProblemError
+from sottovoce.formula.canonical import substitute
 from sottovoce.kernels.cloud_kernel import CloudKernel
 from sottovoce.kernels.run_kernel import normals, stream_seed
 from sottovoce.network.agent_group import AgentGroup
@@ -213,7 +214,10 @@ def test_an_agent_reads_its_own_file_and_no_other(tmp_path: Path) -> None:
         (tmp_path / "agents" / f"{number}.toml").unlink()
     own = AgentGroup.of_file(tmp_path / "agents" / "3.toml")
     assert (own.cloud.fingerprint, own.agents) == (problem.cloud.fingerprint, (3,))
-    assert own.groups[0].fleet.objective is problem.agent(2).objective
+    fleet = own.groups[0].fleet
+    stated = {fleet.group.symbols[0]: problem.groups[2].symbols[0]}
+    objective = substitute(fleet.group.fill(fleet.objective), stated)
+    assert objective is problem.agent(2).objective
     (tmp_path / "agents" / "1.toml").write_text('agent = "x1"\nobjective = "x2**2"\n')
     with pytest.raises(ProblemError):
         AgentGroup.of_file(tmp_path / "agents" / "1.toml")

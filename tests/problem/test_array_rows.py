@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -49,9 +50,15 @@ def test_matrix_rows_beside_curved_terms_keep_every_row_and_their_linear_part() 
     assert best.sum() + best[0] ** 2 == pytest.approx(1.0)
 
 
-def test_every_weighted_row_of_squares_beside_named_rows_is_a_sum() -> None:
+def test_every_weighted_row_of_squares_beside_named_rows_is_a_sum(tmp_path: Path) -> None:
     x = sv.agents(3, lower=-2, upper=3)
     weights = np.array([[1.0, 0, 1], [1, 1, 0]])
     rows = [sv.total(x.x**2, weights=weights) <= [10, 1], x[0] + x[1] + x[2] <= 100]
     problem = sv.Problem(objectives=(x.x - 3) ** 2, constraints=rows)
     assert problem.cloud.sums.count == problem.cloud.rows == 3
+    problem.save(tmp_path)
+    again = sv.Problem.load(tmp_path)
+    assert (again.fingerprint, again.cloud.fingerprint) == (
+        problem.fingerprint,
+        problem.cloud.fingerprint,
+    )

@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import scipy.sparse as sparse
 
 import sottovoce as sv
 from formula_values import evaluate
@@ -16,8 +15,7 @@ from sottovoce.formula.expression import symbol
 from sottovoce.formula.tape import tape
 from sottovoce.kernels.fleet_kernel import FleetKernel
 from sottovoce.kernels.fleet_kernel import FleetStates as States
-from sottovoce.problem.fleet import Fleet
-from sottovoce.problem.fleets import agent_fleet, fleets_of, in_template, parametrised
+from sottovoce.problem.fleets import Fleet, agent_fleet, fleets_of, parametrised
 
 X = symbol("a")
 
@@ -57,30 +55,6 @@ def test_ten_thousand_named_agents_are_one_fleet() -> None:
     problem = sv.Problem(agents=x, objectives=f, constraints=[np.ones((1, n)) @ x <= 5.0])
     (one,) = fleets_of(problem.groups, problem.cloud.sums.families, problem.objectives)
     assert one.group.count == n
-
-
-@pytest.mark.parametrize("kind", [np.asarray, sparse.csr_array, sparse.coo_array])
-def test_a_matrix_times_states_is_the_same_rows_written_out(kind: Any) -> None:
-    x = sv.agents(3, lower=-5, upper=5, dim=[1, 2, 1])
-    A = np.array([[1.0, 0.0, 2.5, 0.0], [0.0, -1.0, 0.0, 3.0]])
-    flat = [x[0], *x[1], x[2]]
-    objectives = [(x[0] - 1) ** 2, x[1][0] ** 2 + x[1][1] ** 2, x[2] ** 2]
-    matrix = sv.Problem(agents=x, objectives=objectives, constraints={"g": kind(A) @ x <= [1, 2]})
-    rows = [
-        sum(w * s for w, s in zip(row, flat, strict=True)) <= b
-        for row, b in zip(A, (1, 2), strict=True)
-    ]
-    written = sv.Problem(agents=x, objectives=objectives, constraints=rows)
-    assert matrix.cloud.row_labels() == ["g[1]", "g[2]"]
-    sums, same = matrix.cloud.sums, written.cloud.sums
-    assert (sums.upper.tolist(), sums.count) == (same.upper.tolist(), same.count)
-    left, right = sv.certify(matrix), sv.certify(written)
-    np.testing.assert_array_equal(left.sensitivity.dense(), right.sensitivity.dense())
-    assert (
-        sv.Problem(agents=x, objectives=objectives, constraints=[kind(A) @ x == [1, 2]])
-        .constraints[0]
-        .equality
-    )
 
 
 def test_many_agents_are_certified_by_their_forms() -> None:
@@ -160,7 +134,7 @@ def test_an_agent_by_itself_has_the_bits_of_its_fleet(made: Any) -> None:
     for i, place in enumerate(one.places):
         own = agent_fleet(problem.groups, families, place, problem.objectives[place])
         here = slice(i, i + 1)
-        alone.append(States(FleetKernel(in_template(own), lower[here], upper[here]), x[here]))
+        alone.append(States(FleetKernel(own, lower[here], upper[here]), x[here]))
     for k in range(1, 6):
         price = rng.normal(size=grid.size)
         sums = together.round(k, price, theta=0.5, share=0.5, grid=grid)

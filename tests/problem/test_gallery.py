@@ -14,10 +14,9 @@ from sottovoce.formula.expression import symbol
 from sottovoce.problem import gallery
 from sottovoce.problem.gallery.chargers import CONNECTOR_KW
 from sottovoce.problem.numeric import numeric_of
-from sottovoce.problem.problem import Problem
 
 
-def test_every_name_gives_a_problem() -> None:
+def test_the_gallery_has_these_names() -> None:
     assert gallery.names() == (
         "paper",
         *(f"hs{number}" for number in (10, 11, 21, 22, 34, 43, 48, 51, 52, 53, 66, 72)),
@@ -26,8 +25,6 @@ def test_every_name_gives_a_problem() -> None:
         "chargers",
         "smart_charging",
     )
-    for name in gallery.names():
-        assert isinstance(gallery.get(name), Problem)
 
 
 def test_an_unknown_name_and_no_hours_are_refused() -> None:

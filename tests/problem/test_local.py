@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pickle
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,7 +14,6 @@ from scipy.optimize import linprog
 import sottovoce as sv
 from formula_values import evaluate
 from sottovoce.errors import ConvexityError, ProblemError
-from sottovoce.formula.canonical import canonical
 
 CANARY = 7.123456789
 
@@ -43,15 +41,6 @@ def pair(*local: Any) -> sv.Problem:
         constraints=[x[0] + x[1][0] <= 1],
         local=rows,
     )
-
-
-def test_rows_stay_with_their_agents() -> None:
-    ev, stated = chargers()
-    rows = [sum(ev.x) == ev["need"], ev.x[1] - ev.x[0] <= 2]
-    (own,) = sv.Problem(**stated, local=rows).local
-    assert str(own.inequalities[0]) == str(canonical(ev.x[1] - ev.x[0] - 2))
-    assert str(own.equalities[0]) == str(canonical(sum(ev.x) - ev["need"]))
-    assert own.labels == ("-ev[1] + ev[2] <= 2", "ev[1] + ev[2] + ev[3] + ev[4] == need")
 
 
 def test_windows_become_private_bounds_inside_the_public_box() -> None:
@@ -140,20 +129,6 @@ def test_the_cloud_sees_nothing_of_them() -> None:
     seen = repr(secret.cloud) + repr(secret)
     assert "7.1234" not in seen
     assert np.float64(CANARY).tobytes() not in pickle.dumps(secret.cloud.groups)
-
-
-def test_local_rows_survive_a_folder(tmp_path: Path) -> None:
-    stated = pair("x2[1] + x2[2] >= 1.5", "x2[1] == 0.25", lambda x: x[1][1] ** 2 <= 4, "x1 <= 2")
-    stated.save(tmp_path / "p")
-    again = sv.Problem.load(tmp_path / "p")
-    assert again.fingerprint == stated.fingerprint
-    assert "local" not in (tmp_path / "p" / "problem.toml").read_text()
-    assert sv.Problem.load(tmp_path / "p", agents=[]).cloud.fingerprint == stated.cloud.fingerprint
-    view = sv.Problem.load(tmp_path / "p", agents=[2]).agent(1)
-    pairs = zip(view.local.inequalities, stated.local[1].inequalities, strict=True)
-    assert all(read is written for read, written in pairs)
-    np.testing.assert_array_equal(view.local.lower, [[0.25, -2.0]])
-    np.testing.assert_array_equal(view.local.upper, [[0.25, 2.0]])
 
 
 def test_a_row_need_be_convex_only_where_the_agent_can_be() -> None:

@@ -14,8 +14,9 @@ from sottovoce.formula.canonical import canonical, substitute
 from sottovoce.formula.expression import number
 from sottovoce.formula.functions import exp, log
 from sottovoce.problem import gallery
+from sottovoce.problem import numeric as numeric_module
 from sottovoce.problem.constraints import total
-from sottovoce.problem.numeric import PIECE, Numeric, gram
+from sottovoce.problem.numeric import Numeric, gram
 from sottovoce.problem.problem import Problem
 from sympy_oracle import sympy_of, sympy_symbol
 
@@ -135,8 +136,12 @@ def some_weights(kind: str) -> Any:
     return {"none": None, "dense": dense, "sparse": sparse.csr_array(dense)}[kind]
 
 
+@pytest.mark.parametrize("piece", [numeric_module.PIECE, 2])  # larger and smaller than the fleet
 @pytest.mark.parametrize("kind", ["none", "dense", "sparse"])
-def test_a_fleet_gives_the_numbers_of_the_same_agents_stated_one_by_one(kind: str) -> None:
+def test_a_fleet_gives_the_numbers_of_the_same_agents_stated_one_by_one(
+    kind: str, piece: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(numeric_module, "PIECE", piece)
     left, right = (Numeric(p) for p in two_statements(some_weights(kind), seed=3))
     x = inner_point(left, seed=4)
     mu = np.random.default_rng(5).uniform(0.0, 1.0, left.rows)
@@ -156,35 +161,3 @@ def test_a_fleet_gives_the_numbers_of_the_same_agents_stated_one_by_one(kind: st
         inner = [block.hessians(numeric.lagrangian_hessian(x, mu)) for block in numeric.blocks]
         found = gram(numeric.blocks, numeric.jacobian(x), inner)
         np.testing.assert_allclose(found, slopes @ hessian @ slopes.T, rtol=1e-12, atol=1e-14)
-
-
-def test_a_fleet_larger_than_a_piece_is_evaluated_whole() -> None:
-    n = 2 * PIECE + 17
-    rng = np.random.default_rng(8)
-    p, x = rng.normal(size=n), rng.uniform(0.0, 1.0, (n, 2))
-    ev = sv.agents(n, lower=0, upper=1, dim=2, parameters={"p": p})
-    a, b = ev.x
-    problem = Problem(
-        agents=ev,
-        objectives=(a - ev["p"]) ** 2 + a * b**3,
-        constraints=[total([a * a, b]) <= [n, n]],
-    )
-    numeric = Numeric(problem)
-    flat, mu = x.ravel(), np.array([0.3, 0.7])
-    slope = np.stack([2 * (x[:, 0] - p) + x[:, 1] ** 3, 3 * x[:, 0] * x[:, 1] ** 2], axis=1)
-    np.testing.assert_allclose(
-        numeric.objective(flat), np.sum((x[:, 0] - p) ** 2 + x[:, 0] * x[:, 1] ** 3), rtol=1e-12
-    )
-    np.testing.assert_allclose(numeric.objective_gradient(flat).reshape(n, 2), slope, rtol=1e-12)
-    np.testing.assert_allclose(
-        numeric.constraints(flat), [np.sum(x[:, 0] ** 2) - n, np.sum(x[:, 1]) - n], rtol=1e-12
-    )
-    np.testing.assert_allclose(
-        numeric.pullback(flat, mu).reshape(n, 2),
-        np.stack([0.6 * x[:, 0], np.full(n, 0.7)], axis=1),
-        rtol=1e-12,
-    )
-    (block,) = numeric.blocks
-    hessian = block.hessians(numeric.lagrangian_hessian(flat, mu))
-    np.testing.assert_allclose(hessian[:, 0, 0], 2.6, rtol=1e-12)
-    np.testing.assert_allclose(hessian[:, 1, 0], 3 * x[:, 1] ** 2, rtol=1e-12)

@@ -40,14 +40,6 @@ def test_fallbacks_are_kept_per_agent_and_none_is_where_it_starts(tmp_path: Path
     assert house.fallback[2:].tolist() == [1.0]
 
 
-def test_one_state_serves_a_whole_fleet(tmp_path: Path) -> None:
-    problem = stated(fallback=[None, [1.0, 1.0], 1.5])
-    save_problem(problem, tmp_path)
-    fallback = load_problem(tmp_path).fallback[2]
-    assert fallback is not None
-    assert fallback.tolist() == [[1.5]] * 3
-
-
 @pytest.mark.parametrize(
     ("fallback", "words"),
     [

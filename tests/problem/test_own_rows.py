@@ -59,17 +59,6 @@ def test_a_constraint_on_one_component_is_a_bound(row: Any, expected: tuple[floa
     assert found.cloud.sums.labels() == ["g2"]
 
 
-def test_a_component_of_a_vector_is_bounded_alone() -> None:
-    x = sv.agents(2, lower=-5, upper=5, dim=[1, 2])
-    stated = sv.Problem(
-        agents=x,
-        objectives=[x[0], x[1][0]],
-        constraints=[x[1][1] ** 2 <= 9, x[0] + x[1][0] + x[1][1] <= 1],
-    )
-    np.testing.assert_allclose(stated.cloud.groups[1].lower, [[-5, -3]])
-    np.testing.assert_allclose(stated.cloud.groups[1].upper, [[5, 3]])
-
-
 @pytest.mark.parametrize(
     "row", [lambda x: x <= -6, lambda x: x**2 <= -1, lambda x: x == 7, lambda x: x >= 9]
 )

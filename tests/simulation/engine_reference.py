@@ -27,7 +27,7 @@ from sottovoce.privacy.feasibility import AveragedNoise, weights_norm
 from sottovoce.privacy.margins import feasibility
 from sottovoce.privacy.noise_plan import NoisePlan, Output
 from sottovoce.problem.agents import Group
-from sottovoce.problem.fleets import agent_fleet, in_template
+from sottovoce.problem.fleets import agent_fleet
 from sottovoce.problem.problem import Problem
 from sympy_oracle import function_of
 
@@ -221,7 +221,7 @@ def alone(problem: Problem, index: int, group: Group, start: Any) -> list[FleetS
     fleet = agent_fleet(problem.groups, families, index, objective, problem.local[index])
     found = []
     for i in range(group.count):
-        own = in_template(fleet) if group.count == 1 else fleet.some(np.array([i]))
+        own = fleet.some(np.array([i]))
         kernel = FleetKernel(own, group.lower[i : i + 1], group.upper[i : i + 1])
         found.append(FleetStates(kernel, start[i : i + 1]))
     return found

@@ -16,8 +16,7 @@ from sottovoce.formula.expression import symbol
 from sottovoce.kernels.fleet_tapes import SeparableForm, local_form, separable_form
 from sottovoce.problem import gallery
 from sottovoce.problem.epigraph import EpigraphForm
-from sottovoce.problem.fleet import Fleet
-from sottovoce.problem.fleets import agent_fleet, fleets_of, in_template
+from sottovoce.problem.fleets import Fleet, agent_fleet, fleets_of
 from sottovoce.problem.problem import Problem
 
 cp: Any = cvxpy  # it has no types
@@ -30,7 +29,7 @@ def fleet_of(problem: Problem) -> Fleet:
 
 def first_agent(problem: Problem) -> Fleet:
     families, local = problem.cloud.sums.families, problem.local[0]
-    return in_template(agent_fleet(problem.groups, families, 0, problem.objectives[0], local))
+    return agent_fleet(problem.groups, families, 0, problem.objectives[0], local)
 
 
 def stated(objective: Any, *local: object) -> Problem:

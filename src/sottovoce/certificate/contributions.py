@@ -20,8 +20,7 @@ from sottovoce.errors import CertificateError
 from sottovoce.formula.enclosure import enclose, evaluate, evaluation_error
 from sottovoce.formula.intervals import Interval
 from sottovoce.problem.agents import Array, Group, read_only
-from sottovoce.problem.fleet import Fleet
-from sottovoce.problem.fleets import fleets_of, row_constants
+from sottovoce.problem.fleets import Fleet, fleets_of, row_constants
 from sottovoce.problem.problem import CloudView
 from sottovoce.problem.sums import Sums
 

@@ -19,7 +19,7 @@ from sottovoce.formula.enclosure import IntervalBox, enclose
 from sottovoce.formula.expression import ZERO, Expression, exactly
 from sottovoce.formula.intervals import Interval
 from sottovoce.problem.agents import Array, Group
-from sottovoce.problem.fleet import Fleet, WeightedTerms
+from sottovoce.problem.fleets import Fleet, WeightedTerms
 from sottovoce.problem.linear_rows import Weights
 
 UP = 1.0 + 2.0**-50  # more than the rounding of the few products it is applied to

@@ -33,8 +33,7 @@ from sottovoce.formula.expression import ZERO, Expression, exactly
 from sottovoce.formula.intervals import Interval
 from sottovoce.problem.agents import Array, Group
 from sottovoce.problem.constraints import Constraint
-from sottovoce.problem.fleet import Fleet, Index
-from sottovoce.problem.fleets import fleets_of
+from sottovoce.problem.fleets import Fleet, Index, fleets_of
 from sottovoce.problem.linear_rows import Weights
 
 _EPS = 2.0**-52

@@ -28,7 +28,7 @@ from sottovoce.kernels.fleet_tapes import (
 from sottovoce.kernels.lower import registers_of
 from sottovoce.problem.code import Watched
 from sottovoce.problem.epigraph import EpigraphForm
-from sottovoce.problem.fleet import Fleet, FleetContribution
+from sottovoce.problem.fleets import Fleet, FleetContribution
 from sottovoce.problem.linear_rows import entries_of
 
 MEASURES: Final = ("objective", "residual", "squared_error", "squared_error_last")

@@ -31,7 +31,7 @@ from sottovoce.formula.expression import ZERO, Expression, Op
 from sottovoce.kernels.core.plain import GRADIENT, INTERIOR, NEWTON, SCALAR, SEPARABLE
 from sottovoce.kernels.lower import Code, TapeBuilder, TapeCode
 from sottovoce.problem.epigraph import EpigraphForm, epigraph_form
-from sottovoce.problem.fleet import Fleet
+from sottovoce.problem.fleets import Fleet
 from sottovoce.problem.local import box_of
 
 _MIN_SQUARE = 2.0**-400  # a square without weight: its slack stays finite

@@ -19,8 +19,7 @@ from sottovoce.problem.agents import Array, read_only
 from sottovoce.problem.code import Watched
 from sottovoce.problem.feasible import read_fallback, require_nonempty
 from sottovoce.problem.files.load import load_problem
-from sottovoce.problem.fleet import Fleet
-from sottovoce.problem.fleets import agent_fleet
+from sottovoce.problem.fleets import Fleet, agent_fleet
 from sottovoce.problem.local import local_rows, local_set
 from sottovoce.problem.problem import CloudView, Problem
 
@@ -142,8 +141,8 @@ class AgentGroup:
         index, place = cloud.locate(agent)
         group = cloud.groups[index]
         own = local_set(group, cloud.kept[index], local_rows(local, [group])[group.name])
-        kept = own.of_agent(group, place)
-        require_nonempty(replace(group, name=group.label(place), count=1, parameters={}), kept)
+        single = replace(group, name=group.label(place), count=1, parameters={})
+        require_nonempty(single, own.of_agent(group, place))
         first = np.zeros(group.dim)
         if start is not None:
             first = array("start", start, f"{group.dim} numbers")
@@ -151,9 +150,9 @@ class AgentGroup:
             raise InputError(f"start must have {group.dim} numbers, got shape {first.shape}")
         if not np.isfinite(first).all():
             raise InputError("start must be finite")
-        everyone = agent_fleet(cloud.groups, cloud.sums.families, index, ZERO)
-        fleet = replace(everyone.some(np.array([place])), local=kept)
-        safe = read_fallback(fallback, fleet.group, kept)
+        everyone = agent_fleet(cloud.groups, cloud.sums.families, index, ZERO, own)
+        fleet = everyone.some(np.array([place]))
+        safe = read_fallback(fallback, group.some(np.array([place])), own.some(np.array([place])))
         watched = _watched(group.label(place), group.dim, gradient)
         return AgentGroup(
             cloud=cloud,

@@ -41,8 +41,7 @@ from sottovoce.privacy.releases import release_of
 from sottovoce.privacy.sampler import STEPS
 from sottovoce.problem.agents import Array
 from sottovoce.problem.feasible import own_bounds
-from sottovoce.problem.fleet import Fleet
-from sottovoce.problem.fleets import in_template
+from sottovoce.problem.fleets import Fleet
 from sottovoce.problem.numeric import Formulas
 from sottovoce.problem.sums import agents_of
 
@@ -254,9 +253,7 @@ class LocalRound:
             )
         grid = np.ones(welcome.prices)
         grid[self._sums] = unpack(welcome.grid)
-        named = cloud.groups[own.fleet.places[0]].count == 1
-        fleet = in_template(own.fleet) if named else own.fleet
-        kernel = FleetKernel(fleet, lower, upper, gradient=own.gradient)
+        kernel = FleetKernel(own.fleet, lower, upper, gradient=own.gradient)
         return FleetStep(kernel, theta=algorithm.theta, grid=grid)
 
     def deviation(self, x: Array, price: Array) -> Array:

@@ -13,6 +13,7 @@ import numpy as np
 
 from sottovoce.algorithm.algorithm import RoundValues
 from sottovoce.errors import InputError
+from sottovoce.formula.canonical import substitute
 from sottovoce.formula.derive import gradient
 from sottovoce.formula.expression import ZERO, Expression
 from sottovoce.formula.tape import tape
@@ -50,15 +51,15 @@ class GradientStep:
         if local.fleet.local is not None:
             require_no_rows([local.fleet.local])
         self._schedule: RoundValues[list[float]] = RoundValues(algorithm.schedule)
-        group = local.fleet.group
-        slopes = gradient(local.fleet.objective, group.symbols)
-        known = _derivatives(cloud, group, sent)
+        group, stated = local.fleet.group, cloud.groups[local.fleet.places[0]]
+        as_stated = dict(zip(group.symbols, stated.symbols, strict=True))
+        slopes = gradient(substitute(group.fill(local.fleet.objective), as_stated), stated.symbols)
+        known = _derivatives(cloud, stated, sent)
         # mu_row dg_row/dx_component: row, component, and the derivative's index in y, if sent.
         self._terms = [(*place, sent.get(place)) for place in sorted({*known, *sent})]
-        formulas = [slopes.get(s, ZERO) for s in group.symbols]
+        formulas = [slopes.get(s, ZERO) for s in stated.symbols]
         formulas += [known.get((row, c), ZERO) if i is None else ZERO for row, c, i in self._terms]
-        self._derivatives = tape(formulas, [*group.symbols, *group.parameters])
-        self._parameters = [float(values[0]) for values in group.parameters.values()]
+        self._derivatives = tape(formulas, stated.symbols)
         self._gradient, self._bounds = local.gradient, bounds
 
     def begin(self, x: Array) -> Array:
@@ -67,7 +68,7 @@ class GradientStep:
 
     def __call__(self, k: int, x: Array, price: Array, y: Array) -> Array:
         """Return x(k+1), shape (1, d)."""
-        derivatives = np.array(self._derivatives(*x[0].tolist(), *self._parameters))
+        derivatives = np.array(self._derivatives(*x[0].tolist()))
         slope, computed = np.split(derivatives, [x.size])
         if self._gradient is not None:
             slope = slope + self._gradient(x[0])

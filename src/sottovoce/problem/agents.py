@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from itertools import count as count_from
-from typing import Any, TypeAlias, final
+from typing import TYPE_CHECKING, Any, TypeAlias, final
 
 import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
@@ -28,11 +28,13 @@ from sottovoce.formula.functions import FormulaArray, bundled
 from sottovoce.formula.parse import check_name
 from sottovoce.formula.tape import Array as Array
 
+if TYPE_CHECKING:
+    from sottovoce.problem.local import LocalSet
+
 State: TypeAlias = Any  # a formula or an array of formulas, with NumPy's operators
 Pickled: TypeAlias = dict[str, Any]  # the attributes of a value
 
-
-_ROWS = ("lower", "upper")
+_BOUNDS = ("lower", "upper")
 _MOST_AGENTS = 10**9
 _MOST_COMPONENTS = 10**5
 
@@ -52,8 +54,7 @@ class Group:
         name: what people call the agent, or the fleet's common name.
         count: how many agents; 1 for an agent stated by itself.
         symbols: the d components of the state as they appear in formulas.
-        lower: lower bounds, shape (count, d), a read-only view that may be broadcast.
-        upper: upper bounds, likewise.
+        lower, upper: bounds, shape (count, d), read-only views that may be broadcast.
         parameters: an array of ``count`` numbers for each parameter symbol.
     """
 
@@ -67,12 +68,11 @@ class Group:
     def __getstate__(self) -> Pickled:
         # One row for all agents travels as one row.
         values = {f.name: getattr(self, f.name) for f in fields(self)}
-        rows = {n: values[n][:1] if values[n].strides[0] == 0 else values[n] for n in _ROWS}
-        return values | rows
+        return values | {n: a[:1] for n in _BOUNDS if (a := values[n]).strides[0] == 0}
 
     def __setstate__(self, state: Pickled) -> None:
         shape = (state["count"], len(state["symbols"]))
-        rows = {name: np.broadcast_to(read_only(state[name]), shape) for name in _ROWS}
+        rows = {name: np.broadcast_to(read_only(state[name]), shape) for name in _BOUNDS}
         parameters = {s: read_only(array) for s, array in state["parameters"].items()}
         for name, value in (state | rows | {"parameters": parameters}).items():
             object.__setattr__(self, name, value)
@@ -164,14 +164,14 @@ class Agents(NDArrayOperatorsMixin, Sequence[State]):
         if isinstance(index, tuple):
             return self._array()[index]
         if isinstance(index, slice):
-            return [self._state(i) for i in range(*index.indices(len(self)))]
+            return [*map(self._state, range(len(self))[index])]
         place = operator.index(index)
         if not -len(self) <= place < len(self):
             raise IndexError(f"agents count from 0 to {len(self) - 1}, got {place}")
         return self._state(place % len(self))
 
     def __iter__(self) -> Iterator[State]:
-        return (self._state(i) for i in range(len(self)))
+        return map(self._state, range(len(self)))
 
     @property
     def x(self) -> State:
@@ -192,20 +192,20 @@ class Agents(NDArrayOperatorsMixin, Sequence[State]):
     @cached_property
     def groups(self) -> tuple[Group, ...]:
         """Every agent as a group of its own."""
+        return tuple(map(self._single, range(len(self))))
+
+    def _single(self, place: int) -> Group:
         if self._named is not None:
-            return self._named
-        fleet = self.fleet
-        return tuple(
-            replace(
-                fleet,
-                name=f"{fleet.name}{i + 1}",
-                count=1,
-                symbols=_symbols(f"{fleet.name}{i + 1}", fleet.dim),
-                lower=fleet.lower[i : i + 1],
-                upper=fleet.upper[i : i + 1],
-                parameters={},
-            )
-            for i in range(fleet.count)
+            return self._named[place]
+        fleet, name = self.fleet, f"{self.fleet.name}{place + 1}"
+        return replace(
+            fleet,
+            name=name,
+            count=1,
+            symbols=_symbols(name, fleet.dim),
+            lower=fleet.lower[place : place + 1],
+            upper=fleet.upper[place : place + 1],
+            parameters={},
         )
 
     @property
@@ -239,11 +239,8 @@ class Agents(NDArrayOperatorsMixin, Sequence[State]):
 
     def _state(self, place: int) -> State:
         if place not in self._states:
-            if self._named is None:
-                names = _symbols(f"{self.fleet.name}{place + 1}", self.fleet.dim)
-            else:
-                names = self._named[place].symbols
-            self._states[place] = bundled([self._symbol(s.name, single=True) for s in names])
+            symbols = self._single(place).symbols
+            self._states[place] = bundled([self._symbol(s.name, single=True) for s in symbols])
         return self._states[place]
 
     def _symbol(self, name: str, *, single: bool) -> Expression:
@@ -398,14 +395,14 @@ def _symbols(name: str, dim: int) -> tuple[Expression, ...]:
     return tuple(symbol(s) for s in names)
 
 
-def lower_bounds(groups: Sequence[Group]) -> Array:
+def lower_bounds(groups: Sequence[Group | LocalSet]) -> Array:
     """Return the lower bounds of all states of the groups in one vector."""
-    return np.concatenate([np.zeros(0), *(group.lower.ravel() for group in groups)])
+    return np.concatenate([[], *(group.lower.ravel() for group in groups)])
 
 
-def upper_bounds(groups: Sequence[Group]) -> Array:
+def upper_bounds(groups: Sequence[Group | LocalSet]) -> Array:
     """Return the upper bounds of all states of the groups in one vector."""
-    return np.concatenate([np.zeros(0), *(group.upper.ravel() for group in groups)])
+    return np.concatenate([[], *(group.upper.ravel() for group in groups)])
 
 
 def read_states(what: str, given: object, group: Group) -> Array:

@@ -156,10 +156,7 @@ class Total:
                 "compared, got another use: write abs(total) <= b as two rows total <= b and "
                 "total >= -b"
             )
-        if self.sums:
-            return one_by_one(self)._array()
-        family = self <= 0.0
-        return formula_array(family.formulas)
+        return formula_array((one_by_one(self) <= 0.0).formulas)
 
     def __len__(self) -> int:
         return int(self.offset.size)
@@ -229,7 +226,7 @@ class Total:
         return self * -1
 
     def __sub__(self, other: State) -> Total:
-        return self + (-other if isinstance(other, (Total, Expression)) else -_numbers(other))
+        return self.__add__(_negative(other))
 
     def __rsub__(self, other: State) -> Total:
         return (-self).__add__(other)
@@ -241,13 +238,10 @@ class Total:
         )
 
     def __ge__(self, bound: State) -> Constraint:
-        return (-self).__le__(
-            -bound if isinstance(bound, (Total, Expression)) else -_numbers(bound)
-        )
+        return (-self).__le__(_negative(bound))
 
     def __eq__(self, bound: State) -> Constraint:  # type: ignore[override]
-        stated: Constraint = self <= bound
-        return replace(stated, equality=True)
+        return replace(self.__le__(bound), equality=True)
 
     __hash__ = object.__hash__
 
@@ -389,6 +383,10 @@ def named_rows(families: Sequence[Constraint]) -> list[Expression]:
 def _numbers(given: object) -> Array:
     """What a total is added to or compared with, if it is no formula."""
     return array("a side of a constraint", given, "a formula, a number or one number per row")
+
+
+def _negative(given: State) -> State:
+    return -given if isinstance(given, (Total, Expression)) else -_numbers(given)
 
 
 def _matrix(weights: Weights, columns: int, what: str, each: str) -> Weights:

@@ -59,8 +59,7 @@ class Decomposed:
 
     Attributes:
         sums: formulas whose every term names one agent.
-        lower: least value of each sum, minus infinity where there is none or a region holds it.
-        upper: largest value, likewise.
+        lower, upper: bounds of each sum, infinite where there is none or a region holds it.
         phi: the sums' symbols and the convex function of them that must not be positive, if one
             holds them together.
         how: how it was done, for people.
@@ -101,7 +100,7 @@ def decompose(g: Expression, owners: Owners, *, name: str, equality: bool = Fals
         require_affine(name, g)
         parts, constant, _ = separated(expand(g), owners)
         return replace(_one(parts, -constant, -constant, AS_STATED), as_stated=True)
-    return min(_candidates(g, owners), key=lambda d: len(d.sums))
+    return _smallest(g, owners)
 
 
 def require_affine(name: str, g: Expression) -> None:
@@ -170,8 +169,12 @@ def _one(parts: Mapping[str, Expression], low: Scalar, high: Scalar, how: str) -
     return Decomposed(sums=(total,), lower=(float(low),), upper=(float(high),), phi=None, how=how)
 
 
+def _smallest(g: Expression, owners: Owners) -> Decomposed:
+    return min(_candidates(g, owners), key=lambda candidate: len(candidate.sums))
+
+
 def _candidates(g: Expression, owners: Owners) -> Iterator[Decomposed]:
-    """All ways that are tried; those that need few sums first."""
+    """All decompositions that are tried; those that need few sums first."""
     parts, constant, coupled = separated(g, owners)
     if not coupled:
         yield replace(_one(parts, -math.inf, -constant, AS_STATED), as_stated=True)
@@ -216,7 +219,7 @@ def _unwrapped(g: Expression, owners: Owners) -> Decomposed | None:
         if p >= 1 and not (rising and curvature(inner).is_convex):
             return None
         where = "a power" if p >= 1 else "a root"
-    best = min(_candidates(subtract(inner, number(bound)), owners), key=lambda d: len(d.sums))
+    best = _smallest(subtract(inner, number(bound)), owners)
     how = "one sum" if best.as_stated else best.how
     return replace(best, how=f"{how}, inside {where}", as_stated=False)
 
@@ -245,7 +248,7 @@ def _of_size(outer: Expression, level: Scalar, owners: Owners) -> Decomposed | N
     if outer.op != Op.NORM:
         return None
     inside = add(*(power(a, 2) for a in outer.args), number(-level * level))
-    best = min(_candidates(inside, owners), key=lambda d: len(d.sums))
+    best = _smallest(inside, owners)
     return replace(best, how=f"{best.how}, inside a norm", as_stated=False)
 
 
@@ -299,8 +302,9 @@ def _affine_parts(
     mixture: Expression, owners: Owners
 ) -> tuple[dict[Expression, Expression], Expression]:
     """Name the affine parts of a formula, or the sums in its squares if these are fewer."""
-    names: dict[Expression, Expression] = {}
-    names, phi = _independent(names, _put(mixture, names))
+    parts: dict[Expression, Expression] = {}
+    phi = _put(mixture, parts)
+    names, phi = _independent(parts, phi)
     form = squares(mixture, owners)
     if form is not None and form.rest.is_zero and len(form.sums) < len(names):
         return _of_squares(form)

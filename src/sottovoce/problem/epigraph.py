@@ -56,8 +56,7 @@ class EpigraphForm:
         terms: every h with them.
         inequalities: ``c(x, t) <= 0``: the local rows, then those of the variables more.
         equalities: ``e(x) = 0``, affine.
-        lower: bounds of the variables more, shape (count, extra).
-        upper: likewise.
+        lower, upper: bounds of the variables more, shape (count, extra).
     """
 
     extra: tuple[Expression, ...]

@@ -1,45 +1,178 @@
 """A problem's agents as fleets: stated ones, named agents by template, terms that mix agents.
 
-A template is a named agent's formulas with its numbers as parameters: ``0.5*(x1 - 3)**2`` and
-``0.7*(x2 + 1)**2`` are both ``p1*(x + p2)**2``, and a contribution that is a number times one
-component is a weight. Exponents, and numbers that float64 does not hold to the last bit, are part
-of the template. A template depends on the agent's own formulas alone, so that an agent by itself
-computes to the same bits what it would among others.
+A fleet's agents have formulas that differ in numbers only. A template is a named agent's formulas
+with its numbers as parameters: ``0.5*(x1 - 3)**2`` and ``0.7*(x2 + 1)**2`` are both
+``p1*(x + p2)**2``, and a contribution that is a number times one component is a weight. Exponents,
+and numbers that float64 does not hold to the last bit, are part of the template. A template depends
+on the agent's own formulas alone, so that an agent by itself computes to the same bits what it
+would among others.
 """
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import chain
-from typing import NamedTuple, TypeAlias, final
+from typing import Any, NamedTuple, TypeAlias, TypeVar, final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from sottovoce.formula.canonical import add, addends, in_order, multiply, rebuilt, substitute
 from sottovoce.formula.connected import Indices, connected
 from sottovoce.formula.expression import NONSMOOTH, ONE, SLOPES, ZERO, Expression, number, symbol
 from sottovoce.problem.agents import Array, Group, lower_bounds, read_only, upper_bounds
 from sottovoce.problem.constraints import Constraint
-from sottovoce.problem.fleet import Fleet, FleetContribution
-from sottovoce.problem.linear_rows import (
-    Weights,
-    exact_float,
-    sparse,
-)
+from sottovoce.problem.linear_rows import Weights, entries_of, exact_float, sparse
 from sottovoce.problem.local import LocalSet
+
+Index: TypeAlias = Any  # a slice, or an array of indices
+Scalar = TypeVar("Scalar", bound=np.generic)
 
 _FEW_ROWS = 4  # of a local set, two of which may be the two sides of one
 _DENSE = 0.25  # share of weights that are not 0 from which all are kept
 _SMALL = 1 << 12  # weights up to which all are kept: SciPy is large to load
 
 
+@final
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class FleetContribution:
+    """Rows ``row, row + 1, ...`` that a fleet adds to, ``sum_i W[r, i] h_t(x_i; p_i)``.
+
+    Row ``row + r T + t`` belongs to weights row r and term t of T. In a table every term has
+    weights of its own: W is sparse with column ``i T + t``, row ``row + r`` is ``sum_it W[r, i T +
+    t] h_t(x_i)``, and no agent adds to a row by two terms.
+    """
+
+    row: int
+    terms: tuple[Expression, ...]
+    weights: Weights = None
+    table: bool = False
+
+    def some(self, agents: Indices) -> FleetContribution:
+        """What some of the agents add."""
+        if self.weights is None:
+            return self
+        terms = len(self.terms) if self.table else 1
+        columns = (agents[:, np.newaxis] * terms + np.arange(terms)).ravel()
+        return replace(self, weights=self.weights[:, columns])
+
+    def parts(self, first: int) -> Iterator[WeightedTerms]:
+        """The same without tables and without rows whose weights are all 0.
+
+        Args:
+            first: the number of the first term among those of the fleet.
+        """
+        every, count = self.weights, len(self.terms)
+        tables = [(first + t, 1, every[:, t::count]) for t in range(count)] if self.table else []
+        for begin, terms, weights in tables or [(first, count, every)]:
+            rows = 1 if weights is None else int(weights.shape[0])
+            at = self.row + np.arange(rows * terms).reshape(rows, terms)
+            if weights is not None and not (isinstance(weights, np.ndarray) and weights.all()):
+                weights = sparse.csr_array(weights)
+                used = np.flatnonzero(np.diff(weights.indptr))
+                at, weights = at[used], weights[used]
+            yield WeightedTerms(rows=at, terms=range(begin, begin + terms), weights=weights)
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class WeightedTerms:
+    """What a fleet adds to some rows: ``g[rows[r, k]] += sum_i W[r, i] h_terms[k](x_i; p_i)``."""
+
+    rows: Indices
+    terms: range
+    weights: Weights
+
+    def entries(self, count: int) -> Iterator[tuple[int, Indices, Indices, Array]]:
+        """Per term its number, and the row, the agent and the weight of everything it adds."""
+        one = np.ones((1, count)) if self.weights is None else self.weights
+        row, agent, weight = entries_of(one)
+        for column, t in enumerate(self.terms):
+            yield t, self.rows[row, column], agent, weight
+
+    def nonnegative(self) -> bool:
+        """Whether no weight is negative."""
+        if self.weights is None:
+            return True
+        dense = isinstance(self.weights, np.ndarray)
+        return bool(np.all((self.weights if dense else self.weights.data) >= 0.0))
+
+    def gather(self, values: Array) -> Array:
+        """``sum_i W[r, i] values[k, i]``, shape (r, terms)."""
+        if self.weights is None:
+            return np.asarray(values.sum(axis=1))[np.newaxis]
+        return np.asarray(self.weights @ values.T)
+
+    def spread(self, mu: Array) -> Array:
+        """``sum_r W[r, i] mu[rows[r, k]]``, shape (count, terms), or (1, terms) without weights."""
+        local = mu[self.rows]
+        return local if self.weights is None else np.asarray(self.weights.T @ local)
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Fleet:
+    """Agents with one template.
+
+    Attributes:
+        group: count, state and parameters of the template, and the agents' public boxes.
+        objective: f.
+        sums: what the agents add to rows.
+        local: what they keep to beside their public boxes; None: nothing.
+        places: the stated groups, from 0, that they are; none for a term that mixes agents.
+        columns: where their states lie among all states, one agent after the other.
+        agents: their numbers, from 0.
+    """
+
+    group: Group
+    objective: Expression = ZERO
+    sums: tuple[FleetContribution, ...] = ()
+    local: LocalSet | None = None
+    places: tuple[int, ...] = ()
+    columns: Index = field(default_factory=lambda: slice(None))
+    agents: Index = field(default_factory=lambda: slice(None))
+
+    @property
+    def terms(self) -> tuple[Expression, ...]:
+        """Every h_t."""
+        return tuple(h for part in self.sums for h in part.terms)
+
+    def parts(self) -> Iterator[WeightedTerms]:
+        """What it adds to rows, in terms of ``terms``."""
+        first = 0
+        for contribution in self.sums:
+            yield from contribution.parts(first)
+            first += len(contribution.terms)
+
+    def of(self, x: NDArray[Scalar]) -> NDArray[Scalar]:
+        """The agents' part of a vector of all states, shape (count, d)."""
+        return np.reshape(x[self.columns], (self.group.count, self.group.dim))
+
+    def within(self, domain: Sequence[Group]) -> Group:
+        """The template with the boxes of ``domain``, the stated groups with other bounds."""
+        own = [domain[place] for place in self.places]
+        if len(own) == 1:
+            return replace(self.group, lower=own[0].lower, upper=own[0].upper)
+        lower, upper = (
+            np.concatenate([getattr(g, side).ravel() for g in own]).reshape(-1, self.group.dim)
+            for side in ("lower", "upper")
+        )
+        return replace(self.group, lower=read_only(lower), upper=read_only(upper))
+
+    def some(self, places: Indices) -> Fleet:
+        """The agents ``places`` (from 0) as a fleet of their own."""
+        sums = tuple(part.some(places) for part in self.sums)
+        local = None if self.local is None else self.local.some(places)
+        return replace(self, group=self.group.some(places), sums=sums, local=local)
+
+
 def fleets_of(
     groups: Sequence[Group],
     families: Sequence[Constraint],
     objectives: Sequence[Expression] | None = None,
-    local: Sequence[LocalSet] | None = None,
+    local: Sequence[LocalSet] = (),
     *,
     alone: Collection[int] = (),
 ) -> list[Fleet]:
@@ -49,22 +182,23 @@ def fleets_of(
         groups: all agents, as stated.
         families: the rows that they add to.
         objectives: f_i of every group, if known here.
-        local: what every group's agents keep to, if known here.
+        local: what every group's agents keep to, if it counts.
         alone: groups that share a fleet with no other, because their objectives are code.
     """
-    objectives = [ZERO] * len(groups) if objectives is None else objectives
+    objectives = objectives or [ZERO] * len(groups)
     # Where the states and the numbers of every group's agents begin.
     sizes = [(group.count * group.dim, group.count) for group in groups]
     begins = np.cumsum([(0, 0), *sizes], axis=0)
     named, mixing = _named_agents(groups, families, range(len(groups)))
     fleets: list[Fleet] = []
-    members: defaultdict[tuple[int, _Template], list[_Member]] = defaultdict(list)
+    members: defaultdict[tuple[int, _Template], list[tuple[_NamedAgent, list[float]]]]
+    members = defaultdict(list)
     for index, (group, objective) in enumerate(zip(groups, objectives, strict=True)):
-        own = None if local is None else local[index]
+        own = local[index] if local else None
         if group.count == 1:
             agent = replace(named[index], objective=objective, local=own)
-            template, member = _by_template(agent)
-            members[index if index in alone else -1, template].append(member)
+            template, numbers = _by_template(agent)
+            members[index if index in alone else -1, template].append((agent, numbers))
         else:
             fleet = _stated(group, index, objective, own, families)
             columns, agents = (slice(*ends) for ends in begins[index : index + 2].T.tolist())
@@ -84,7 +218,7 @@ def agent_fleet(
     objective: Expression,
     local: LocalSet | None = None,
 ) -> Fleet:
-    """Return one group's agents with what they add to the rows, formulas as stated.
+    """Return one group's agents with what they add to the rows, a named agent by its template.
 
     Args:
         groups: all groups, with whatever parameters are known here.
@@ -97,29 +231,9 @@ def agent_fleet(
     if group.count > 1:
         return _stated(group, index, objective, local, families)
     agent = _named_agents(groups, families, [index])[0][index]
-    sums = _contributions(agent.terms, group.symbols, [agent.weights])
-    return Fleet(group=group, objective=objective, sums=sums, local=local, places=(index,))
-
-
-def in_template(fleet: Fleet) -> Fleet:
-    """Return a named agent, as ``agent_fleet`` gives it, by its template."""
-    agent = _NamedAgent(
-        group=fleet.group,
-        index=fleet.places[0],
-        terms={part.row: part.terms[0] for part in fleet.sums if part.weights is None},
-        weights=(),
-        objective=fleet.objective,
-        local=fleet.local,
-    )
-    template, member = _by_template(agent)
-    joined = _joined(template, [member])
-    state = dict(zip(fleet.group.symbols, joined.group.symbols, strict=True))
-    tables = (
-        replace(part, terms=tuple(state[s] for s in part.terms))
-        for part in fleet.sums
-        if part.weights is not None
-    )
-    return replace(joined, sums=(*joined.sums, *tables))
+    agent = replace(agent, objective=objective, local=local)
+    template, numbers = _by_template(agent)
+    return _joined(template, [(agent, numbers)])
 
 
 def row_constants(families: Sequence[Constraint]) -> Array:
@@ -162,24 +276,22 @@ def _named_agents(
         for i in chosen
         if groups[i].count == 1
     }
-    places = [(i, c) for i, agent in agents.items() for c in range(agent.group.dim)]
-    column = {agents[i].group.symbols[c]: k for k, (i, c) in enumerate(places)}
+    owner = {s: i for i, agent in agents.items() for s in agent.group.symbols}
+    column = {s: k for k, s in enumerate(owner)}
+    by_column = [weights for agent in agents.values() for weights in agent.weights]
     mixing: list[tuple[int, Expression]] = []
     row = 0
     for family in families:
-        for r, formula in enumerate(family.rest):
-            owned = ((t, {places[column[s]][0] for s in t.symbols if s in column})
-                     for t in addends(formula))  # fmt: skip
-            for who, part in _apart([(t, owners) for t, owners in owned if owners]):
-                if len(who) == 1:
-                    agents[who.pop()].terms[row + r] = part
+        for r, formula in enumerate(family.rest, row):
+            for names, terms in _separated(formula, owner):
+                if len(names) == 1:
+                    agents[names.pop()].terms[r] = terms
                 else:
-                    mixing.append((row + r, part))
+                    mixing.append((r, terms))
         if family.linear is not None:
             entries = (part.tolist() for part in family.linear.entries(column))
             for r, k, w in zip(*entries, strict=True):
-                i, c = places[k]
-                agents[i].weights[c][row + r] = w
+                by_column[k][row + r] = w
         row += family.rows
     for agent in agents.values():
         # A row that mixes components, or has other terms of the agent, is a formula.
@@ -191,17 +303,21 @@ def _named_agents(
     return agents, mixing
 
 
-def _apart(terms: Sequence[tuple[Expression, set[int]]]) -> Iterator[tuple[set[int], Expression]]:
-    """A row's terms added up agent by agent, or for agents together that some term mixes."""
+def _separated(
+    formula: Expression, owner: Mapping[Expression, int]
+) -> Iterator[tuple[set[int], Expression]]:
+    """The terms of a formula by owner, or by several owners whose states some term mixes."""
+    terms = [(t, {owner[s] for s in t.symbols if s in owner}) for t in addends(formula)]
     label = {agent: agent for _, owners in terms for agent in owners}
     if any(len(owners) > 1 for _, owners in terms):
         agents = {agent: k for k, agent in enumerate(label)}
-        pairs = [(agents[min(o)], agents[a]) for _, o in terms for a in o]
+        pairs = [(agents[min(owners)], agents[a]) for _, owners in terms for a in owners]
         parts = connected(len(agents), *np.array(pairs).T).tolist()
         label = dict(zip(agents, parts, strict=True))
     members: defaultdict[int, list[tuple[Expression, set[int]]]] = defaultdict(list)
     for term, owners in terms:
-        members[label[next(iter(owners))]].append((term, owners))
+        if owners:
+            members[label[min(owners)]].append((term, owners))
     for own in members.values():
         yield set().union(*(owners for _, owners in own)), add(*(term for term, _ in own))
 
@@ -224,31 +340,27 @@ def _stated(
 
 
 def _mixtures(
-    groups: Sequence[Group],
-    begins: Indices,
-    terms: Sequence[tuple[int, Expression]],
+    groups: Sequence[Group], begins: Indices, terms: Sequence[tuple[int, Expression]]
 ) -> Iterator[Fleet]:
     """Formulas that mix named agents, each as one agent with the states that it names."""
     if not terms:
         return
     lower, upper = lower_bounds(groups), upper_bounds(groups)
-    column = {
-        s: begin + c
-        for group, begin in zip(groups, begins, strict=False)
-        for c, s in enumerate(group.symbols)
-    }
+    firsts = zip(groups, begins, strict=False)
+    column = {s: first + c for group, first in firsts for c, s in enumerate(group.symbols)}
     for row, formula in terms:
-        symbols = in_order(formula.symbols)
-        at = np.array([column[s] for s in symbols])
+        symbols = tuple(in_order(formula.symbols))
+        columns = np.array([column[s] for s in symbols])
         group = Group(
             name="mixture",
             count=1,
-            symbols=tuple(symbols),
-            lower=read_only(lower[at][np.newaxis]),
-            upper=read_only(upper[at][np.newaxis]),
+            symbols=symbols,
+            lower=read_only(lower[columns][np.newaxis]),
+            upper=read_only(upper[columns][np.newaxis]),
             parameters={},
         )
-        yield Fleet(group=group, sums=(FleetContribution(row=row, terms=(formula,)),), columns=at)
+        sums = (FleetContribution(row=row, terms=(formula,)),)
+        yield Fleet(group=group, sums=sums, columns=columns)
 
 
 class _Template(NamedTuple):
@@ -271,11 +383,8 @@ class _Template(NamedTuple):
     repeated: tuple[tuple[int, int, float], ...]
 
 
-_Member: TypeAlias = tuple[_NamedAgent, list[float]]
-"""A named agent and its numbers in its template."""
-
-
-def _by_template(agent: _NamedAgent) -> tuple[_Template, _Member]:
+def _by_template(agent: _NamedAgent) -> tuple[_Template, list[float]]:
+    """The template of an agent, and its numbers in it."""
     place = {s: c for c, s in enumerate(agent.group.symbols)}
     rows = tuple(sorted(agent.terms))
     kept = () if agent.local is None else agent.local.inequalities
@@ -294,7 +403,7 @@ def _by_template(agent: _NamedAgent) -> tuple[_Template, _Member]:
         local=(len(kept), len(equal)),
         repeated=_repeated(numbers, first) if 1 < len(kept) + len(equal) <= _FEW_ROWS else (),
     )
-    return template, (agent, numbers)
+    return template, numbers
 
 
 def _repeated(numbers: Sequence[float], first: int) -> tuple[tuple[int, int, float], ...]:
@@ -311,7 +420,7 @@ def _repeated(numbers: Sequence[float], first: int) -> tuple[tuple[int, int, flo
     return tuple(repeats)
 
 
-def _joined(template: _Template, members: Sequence[_Member]) -> Fleet:
+def _joined(template: _Template, members: Sequence[tuple[_NamedAgent, list[float]]]) -> Fleet:
     """The fleet of named agents with one template."""
     agents = [agent for agent, _ in members]
     rows, inequalities = template.rows, template.local[0]

@@ -39,8 +39,7 @@ class LocalSet:
         inequalities: convex ``c(x; p) <= 0`` in the group's symbols and parameters.
         equalities: affine ``e(x; p) = 0``.
         labels: the rows as they were written, inequalities first.
-        lower: private lower bounds inside the public box, shape (count, d).
-        upper: private upper bounds, likewise.
+        lower, upper: private bounds inside the public box, shape (count, d).
         stated: all private rows as they were written, those that became bounds too.
     """
 

@@ -22,8 +22,7 @@ from sottovoce.formula.expression import Expression
 from sottovoce.formula.tape import Tape, tape
 from sottovoce.problem.agents import Array, Group, lower_bounds, upper_bounds
 from sottovoce.problem.constraints import Constraint, equalities, row_labels
-from sottovoce.problem.fleet import Fleet, Index, Scalar, WeightedTerms
-from sottovoce.problem.fleets import fleets_of, row_constants
+from sottovoce.problem.fleets import Fleet, Index, Scalar, WeightedTerms, fleets_of, row_constants
 from sottovoce.problem.linear_rows import Matrix, sparse
 
 if TYPE_CHECKING:
@@ -134,9 +133,7 @@ class StateBlock:
     """States whose second derivatives mix: those of each agent, or of several that a row mixes.
 
     Attributes:
-        index: where the states lie in the vector of all, a slice for a stated fleet.
-        count: how many agents.
-        dim: the number of states of one agent.
+        index: where the ``count`` x ``dim`` states lie among all, a slice for a stated fleet.
         rows: the local rows of each agent among all rows, shape (count, R).
     """
 
@@ -288,33 +285,25 @@ class Numeric:
         from sottovoce.problem.problem import CloudView  # it states what this evaluates
 
         whole = None if isinstance(problem, CloudView) else problem
-        code = () if whole is None else whole.code
-        alone = [i for i, one in enumerate(code) if one is not None]
         stated = problem.constraints if families is None else families
         self.families, self.groups, self.size = stated, problem.groups, problem.size
         self._starts = () if whole is None else whole.start
         self.offset = row_constants(stated)
-        self._sets = whole.local if local and whole is not None else None
-        kept = [0 if self._sets is None else self._sets[i].rows for i in range(len(self.groups))]
+        self._sets = whole.local if local and whole is not None else ()
+        kept = [own.rows for own in self._sets] or [0] * len(self.groups)
         each = np.repeat(kept, [group.count for group in self.groups])  # local rows of an agent
         begins = self.offset.size + np.cumsum([0, *each])
-        objectives = None if whole is None else whole.objectives
+        objectives = None if whole is None else whole.formulas
+        code = {} if whole is None else whole.coded
         self.members = []
-        for fleet in fleets_of(self.groups, stated, objectives, self._sets, alone=alone):
+        for fleet in fleets_of(self.groups, stated, objectives, self._sets, alone=code):
             local_rows = np.zeros((1, 0), dtype=np.int64)
             if fleet.places:
                 first = begins[:-1][fleet.agents]
                 local_rows = first[:, np.newaxis] + np.arange(kept[fleet.places[0]])
             self.members.append(_Member(fleet, local_rows))
-        self._valued = [
-            m for m in self.members if m.fleet.places and m.fleet.places[0] not in alone
-        ]
         ends = np.cumsum([0, *(g.count * g.dim for g in self.groups)])
-        self._code = [
-            (slice(ends[i], ends[i + 1]), one.value)
-            for i, one in enumerate(code)
-            if one is not None
-        ]
+        self._code = [(slice(ends[i], ends[i + 1]), f.value) for i, f in code.items()]
         self.equality: NDArray[np.bool_] = np.zeros(int(begins[-1]), dtype=np.bool_)
         self.equality[: self.offset.size] = equalities(stated)
         for m in self.members:
@@ -367,34 +356,30 @@ class Numeric:
     @cached_property
     def lower(self) -> Array:
         """The lower bounds of all states, shape (N,)."""
-        if self._sets is None:
-            return lower_bounds(self.groups)
-        return np.concatenate([own.lower.ravel() for own in self._sets])
+        return lower_bounds(self._sets or self.groups)
 
     @cached_property
     def upper(self) -> Array:
         """The upper bounds of all states, shape (N,)."""
-        if self._sets is None:
-            return upper_bounds(self.groups)
-        return np.concatenate([own.upper.ravel() for own in self._sets])
+        return upper_bounds(self._sets or self.groups)
 
     def objective(self, x: Array) -> float:
         """``sum_i f_i(x_i)``; NaN where an objective is code without a value."""
-        values = [float(m.objective.values(m.fleet.of(x)).sum()) for m in self._valued]
+        values = [float(m.objective.values(m.fleet.of(x)).sum()) for m in self.members]
         values += [np.nan if f is None else float(f(x[at])) for at, f in self._code]
         return sum(values)
 
     def objective_gradient(self, x: Array) -> Array:
         """The gradients of all ``f_i`` in one vector, shape (N,)."""
         out = np.zeros(x.size)
-        for m in self._valued:
-            out[m.fleet.columns] = m.objective.pullback(m.fleet.of(x), np.ones((1, 1))).ravel()
+        for m in self.members:
+            out[m.fleet.columns] += m.objective.pullback(m.fleet.of(x), np.ones((1, 1))).ravel()
         return out
 
     def objective_hessian(self, x: Array) -> Matrix:
         """Second derivatives of the objective, a sparse array (N, N)."""
         one = np.ones((1, 1))
-        entries = (e for m in self._valued for e in m.hessian(m.objective, x, one))
+        entries = (e for m in self.members for e in m.hessian(m.objective, x, one))
         return _assembled(entries, (x.size, x.size))
 
     def constraints(self, x: Array) -> Array:
@@ -452,7 +437,7 @@ class Numeric:
         if row < len(labels):
             return labels[row]
         row -= len(labels)
-        for group, own in zip(self.groups, self._sets or (), strict=True):
+        for group, own in zip(self.groups, self._sets, strict=False):
             if row < group.count * own.rows:
                 return f"{own.labels[row % own.rows]} of {group.name}"
             row -= group.count * own.rows

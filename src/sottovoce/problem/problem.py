@@ -7,7 +7,7 @@ constraint; ``Problem`` is both together, for whoever may see everything: a simu
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -19,13 +19,14 @@ from numpy.typing import ArrayLike, NDArray
 
 from sottovoce.arguments import agent_index, array
 from sottovoce.errors import ProblemError
-from sottovoce.formula.expression import NAN, Expression
+from sottovoce.formula.expression import NAN, ZERO, Expression
 from sottovoce.problem.agents import Array, Group, lower_bounds, read_only, upper_bounds
 from sottovoce.problem.code import Objective
 from sottovoce.problem.constraints import Constraint, row_labels
 from sottovoce.problem.feasible import read_fallback, require_nonempty
 from sottovoce.problem.files.schema import check_settings
 from sottovoce.problem.fingerprint import fingerprint
+from sottovoce.problem.fleets import Fleet, fleets_of
 from sottovoce.problem.local import LocalSet, local_rows, local_set, per_group, read_start
 from sottovoce.problem.numeric import Formulas, Numeric
 from sottovoce.problem.stating import (
@@ -94,10 +95,10 @@ class CloudView:
 
     def locate(self, agent: int | str) -> tuple[int, int]:
         """The group of an agent, named by its label or its place, and its place there, from 0."""
-        at = agent_index(agent, self.agents, self.agent_labels)
+        number = agent_index(agent, self.agents, self.agent_labels)
         ends = np.cumsum([group.count for group in self.groups])
-        index = int(np.searchsorted(ends, at, side="right"))
-        return index, at - int(ends[index] - self.groups[index].count)
+        index = int(np.searchsorted(ends, number, side="right"))
+        return index, number - int(ends[index] - self.groups[index].count)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -105,15 +106,11 @@ class AgentView:
     """What agent i alone knows: ``f_i``, ``X_i`` and where it starts.
 
     Attributes:
-        name: what people call it.
-        symbols: the components of its state.
-        lower: lower bounds, shape (d,).
-        upper: upper bounds, shape (d,).
-        objective: f_i in these symbols, parameters filled in; NaN if it is code.
-        code: f_i if it is no formula but code.
-        start: x_i(1), shape (d,).
-        fallback: what it applies while there is no answer, shape (d,); None: where it starts.
+        objective: f_i in ``symbols``, parameters filled in; NaN if it is code.
+        start: x_i(1), shape (d,) as the bounds have.
         local: its local set, parameters filled in.
+        code: f_i if it is no formula but code.
+        fallback: what it applies while there is no answer; None: where it starts.
     """
 
     name: str
@@ -178,18 +175,17 @@ class Problem:
         if source is not None and not isinstance(source, Mapping):
             raise ProblemError(f"source must map paths to texts, got {source!r:.60}")
         rows = written_rows(constraints, "g")
-        private_rows = written_rows([] if local is None else local)
-        stated = resolved(agents, objectives, rows, private_rows)
-        families = read_constraints(stated.constraints, stated.groups)
-        split = SplitConstraints(stated.groups, families)
-        groups, private = split.groups, local_rows(stated.local, stated.groups)
+        own_rows = written_rows([] if local is None else local)
+        stated, wishes, rows, own_rows = resolved(agents, objectives, rows, own_rows)
+        split = SplitConstraints(stated, read_constraints(rows, stated))
+        groups, private = split.groups, local_rows(own_rows, stated)
         sets = tuple(
             local_set(group, public, private[group.name])
             for group, public in zip(groups, split.kept, strict=True)
         )
         for group, kept in zip(groups, sets, strict=True):
             require_nonempty(group, kept)
-        stated_as = read_objectives(stated.objectives, stated.groups)
+        stated_as = read_objectives(wishes, stated)
         vars(self).update(
             groups=groups,
             objectives=tuple(NAN if isinstance(f, Objective) else f for f in stated_as),
@@ -213,6 +209,7 @@ class Problem:
         return {
             name: dict(value) if isinstance(value, MappingProxyType) else value
             for name, value in vars(self).items()
+            if name not in ("fingerprint", "fleets")
         }
 
     def __setstate__(self, state: dict[str, object]) -> None:
@@ -250,11 +247,27 @@ class Problem:
         parts = (self.groups, self.constraints, *self.objectives, *self.start)
         return fingerprint(*parts, *((own,) if own else ()))
 
+    @property
+    def coded(self) -> dict[int, Objective]:
+        """Objectives that are code, by their group, from 0."""
+        return {i: code for i, code in enumerate(self.code) if code is not None}
+
+    @property
+    def formulas(self) -> list[Expression]:
+        """The objective of every group, 0 where it is code."""
+        pairs = zip(self.objectives, self.code, strict=True)
+        return [f if code is None else ZERO for f, code in pairs]
+
+    @cached_property
+    def fleets(self) -> Sequence[Fleet]:
+        """All agents as fleets with what they add to the sums; the objective of code is 0."""
+        families, alone = self.cloud.sums.families, self.coded
+        return fleets_of(self.groups, families, self.formulas, self.local, alone=alone)
+
     def under(self, cloud: CloudView) -> Problem:
         """Return the same agents with the constraints of another public part, for a study."""
         other = object.__new__(Problem)
-        vars(other).update({name: v for name, v in vars(self).items() if name != "fingerprint"})
-        vars(other)["cloud"] = cloud
+        other.__setstate__(self.__getstate__() | {"cloud": cloud})
         return other
 
     def agent(self, agent: int | str) -> AgentView:
@@ -352,7 +365,6 @@ class Evaluation:
         objective: ``sum_i f_i(x_i)``; not a number where an objective is code without a value.
         rows: ``g_j(x)``, one number per stated constraint: those that couple agents, then those on
             one agent, which its set keeps; of a row of every agent of a fleet the worst one's.
-        labels: what people call the constraints.
         equality: which of them must be 0 and not just at most 0.
     """
 

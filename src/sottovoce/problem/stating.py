@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -128,84 +128,62 @@ def read_row(given: object, symbols: Mapping[str, Expression], where: str) -> Ro
     return Row(g=g, equality=equality, written=given)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Resolved:
-    """A statement in plain symbols: groups of agents, and what was stated about them."""
-
-    groups: tuple[Group, ...]
-    objectives: list[object]
-    constraints: list[Written]
-    local: list[Written]
-
-
 def resolved(
     agents: object, objectives: object, constraints: Sequence[Written], local: Sequence[Written]
-) -> Resolved:
+) -> tuple[tuple[Group, ...], list[object], list[Written], list[Written]]:
     """Find the agents of a statement, and write it in plain symbols.
 
     Agents are groups of one if they were given by their names, or if a formula names single ones;
     all in one group if formulas name the state of every one. Their order is that of ``agents``, or
     that in which they were made. Arguments are those of ``Problem``, rows taken apart.
     """
-    listed_objectives = (
-        list(objectives) if isinstance(objectives, (list, tuple, np.ndarray)) else [objectives]
-    )
-    parts = [*listed_objectives, *(p for one in (*constraints, *local) for p in _formulas(one.row))]
-    names = {word for text in parts if isinstance(text, str) for word in _WORD.findall(text)}
-    used = owners(formula for formula in parts if isinstance(formula, Expression))
-    listed = _listed(agents, used)
-    for one in (one for one in used if used[one] and one not in set(listed)):
-        names.update(s.name.partition("[")[0] for s in one.symbols)
-    whole = sum(len(part) if isinstance(part, Agents) else 1 for part in listed)
-    # As many objectives as agents: each has its own.
     several = isinstance(objectives, (list, tuple))
-    each = several and len(listed_objectives) == whole != len(listed)
-    apart = {
-        part
-        for part in listed
-        if isinstance(part, Agents)
-        and (part.by_name or (each and len(part) > 1) or used.get(part, False) or part.calls(names))
+    wishes = list(objectives) if isinstance(objectives, (list, tuple, np.ndarray)) else [objectives]
+    formulas = [*wishes, *(f for row in (*constraints, *local) for f in _formulas(row.row))]
+    names = {word for text in formulas if isinstance(text, str) for word in _WORD.findall(text)}
+    used = owners(formula for formula in formulas if isinstance(formula, Expression))
+    listed = _listed(agents, used)
+    for other in used.keys() - set(listed):
+        if used[other]:
+            names.update(s.name.partition("[")[0] for s in other.symbols)
+    # As many objectives as agents: each has its own.
+    single = several and len(wishes) == sum(map(len, listed)) != len(listed)
+    named = {
+        a
+        for a in listed
+        if a.by_name or (single and len(a) > 1) or used.get(a, False) or a.calls(names)
     }
-    groups: list[Group] = []
-    for part in listed:
-        if isinstance(part, Group):
-            groups.append(part)
-        else:
-            groups += part.groups if part in apart else [part.fleet]
-    _check_names(groups)
-    per_agent = [row for one in local for row in _per_agent(one, apart)]
-    return Resolved(
-        groups=tuple(groups),
-        objectives=_plain_objectives(listed_objectives, listed, apart),
-        constraints=[one._replace(row=_plain(one.row, apart)) for one in constraints],
-        local=[one._replace(row=_plain(one.row, apart)) for one in per_agent],
+    groups = tuple(g for a in listed for g in (a.groups if a in named else [a.fleet]))
+    uses = Counter(group.name for group in groups)
+    uses.update(sorted({s.name.partition("[")[0] for g in groups for s in g.parameters}))
+    for name, count in uses.items():
+        if count > 1:
+            raise ProblemError(f"names must differ, got {name} twice: rename one")
+    require_distinct_labels(groups)
+    per_agent = [row for stated in local for row in _per_agent(stated, named)]
+    coupling, private = (
+        [row._replace(row=_plain(row.row, named)) for row in rows]
+        for rows in (constraints, per_agent)
     )
+    return groups, _plain_objectives(wishes, listed, named), coupling, private
 
 
-def _listed(agents: object, used: Collection[Agents]) -> list[Agents | Group]:
+def _listed(agents: object, used: Collection[Agents]) -> list[Agents]:
     """The agents of a statement in order."""
-    listed: list[Agents | Group] = [*sorted(used, key=lambda one: one.serial)]
+    listed: list[Any] = [*sorted(used, key=lambda owner: owner.serial)]
     if agents is not None:
-        whole = [agents] if isinstance(agents, (Agents, Group)) else None
-        listed = whole or entries("agents", agents, "from sv.agents")
+        single = isinstance(agents, (Agents, Group))
+        listed = [agents] if single else entries("agents", agents, "from sv.agents")
     if not listed:
         raise ProblemError(
             "a problem needs at least one agent, got none: formulas that are text name agents "
             "given in agents=..."
         )
-    for part in listed:
-        if not isinstance(part, (Agents, Group)):
-            raise ProblemError(f"agents must come from sv.agents, got {part!r:.60}")
-    return listed
-
-
-def _check_names(groups: Sequence[Group]) -> None:
-    names = [group.name for group in groups]
-    names += sorted({s.name.partition("[")[0] for g in groups for s in g.parameters})
-    for name, uses in Counter(names).items():
-        if uses > 1:
-            raise ProblemError(f"names must differ, got {name} twice: rename one")
-    require_distinct_labels(groups)
+    known = [Agents(a.name, a) if isinstance(a, Group) else a for a in listed]
+    for stated in known:
+        if not isinstance(stated, Agents):
+            raise ProblemError(f"agents must come from sv.agents, got {stated!r:.60}")
+    return known
 
 
 def _formulas(row: object) -> list[Expression | str]:
@@ -220,58 +198,59 @@ def _formulas(row: object) -> list[Expression | str]:
     return []
 
 
-def _plain(row: object, apart: Collection[Agents]) -> object:
+def _plain(row: object, named: Collection[Agents]) -> object:
     """A row in plain symbols; sums over agents that are stated one by one are written out."""
     if isinstance(row, Relation):
         return Relation(rewritten(row.left, {}), row.sign, rewritten(row.right, {}))
     if not isinstance(row, Constraint):
         return row
-    sums, written = [], []
+    sums, singles = [], []
     for part in row.sums:
         owner = next(iter(owners(part.terms)), None)
-        if owner in apart:
-            written.append(part)
+        if owner in named:
+            singles.append(part)
             continue
         terms = tuple(canonical(rewritten(h, {})) for h in part.terms)
         sums.append(replace(part, terms=terms, group=owner.fleet if owner else part.group))
-    whole = Total(sums=tuple(written), rest=row.rest, offset=row.offset, linear=row.linear)
-    whole = one_by_one(whole)
-    linear = whole.linear
+    total = Total(sums=tuple(singles), rest=row.rest, offset=row.offset, linear=row.linear)
+    total = one_by_one(total)
+    linear = total.linear
     if linear is not None:
         linear = replace(linear, symbols=tuple(rewritten(s, {}) for s in linear.symbols))
-    rest = tuple(canonical(rewritten(e, {})) for e in whole.rest)
-    return replace(row, sums=tuple(sums), rest=rest, offset=whole.offset, linear=linear)
+    rest = tuple(canonical(rewritten(e, {})) for e in total.rest)
+    return replace(row, sums=tuple(sums), rest=rest, offset=total.offset, linear=linear)
 
 
 def _plain_objectives(
-    stated: list[object], listed: Sequence[Agents | Group], apart: Collection[Agents]
+    stated: list[object], listed: Sequence[Agents], named: Set[Agents]
 ) -> list[object]:
     """The objectives, a template's written out for agents that are stated one by one."""
     if len(stated) == len(listed):
         pairs, stated = zip(stated, listed, strict=True), []
-        for formula, part in pairs:
-            own = {part} if isinstance(part, Agents) and part in apart else set()
-            formulas = (formula,) if isinstance(formula, Expression) else ()
-            stated += [f for (f,) in _for_each(formulas, own)] or [formula]
+        for formula, agents in pairs:
+            formulas = [formula] if isinstance(formula, Expression) else []
+            stated += [f for (f,) in _for_each(formulas, {agents} & named)] or [formula]
     return [rewritten(f, {}) if isinstance(f, Expression) else f for f in stated]
 
 
-def _per_agent(one: Written, apart: Collection[Agents]) -> list[Written]:
+def _per_agent(stated: Written, named: Collection[Agents]) -> list[Written]:
     """A local row; a template's written out for agents that are stated one by one."""
-    if not isinstance(one.row, Relation):
-        return [one]
-    sides = _for_each((one.row.left, one.row.right), apart)
-    rows = [Relation(left, one.row.sign, right) for left, right in sides]
-    names = (one.name and f"{one.name} {i + 1}" for i in range(len(rows)))
-    return [one._replace(name=n, row=row) for n, row in zip(names, rows, strict=True)] or [one]
+    row, name = stated.row, stated.name
+    if not isinstance(row, Relation):
+        return [stated]
+    sides = _for_each((row.left, row.right), named)
+    return [
+        Written(name and f"{name} {i + 1}", Relation(left, row.sign, right), stated.hard)
+        for i, (left, right) in enumerate(sides)
+    ] or [stated]
 
 
 def _for_each(
-    formulas: Sequence[Expression], apart: Collection[Agents]
+    formulas: Sequence[Expression], named: Collection[Agents]
 ) -> list[tuple[Expression, ...]]:
-    """Templates written out agent by agent; nothing unless they are those of agents ``apart``."""
+    """Templates written out agent by agent; nothing unless they are those of agents ``named``."""
     (owner, single), *others = owners(formulas).items() or [(None, True)]
-    if owner is None or single or others or owner not in apart:
+    if owner is None or single or others or owner not in named:
         return []
     return [tuple(owner.alone(f, i) for f in formulas) for i in range(len(owner))]
 
@@ -325,12 +304,12 @@ def read_constraints(
     owner = {s: g for g in groups for s in (*g.symbols, *g.parameters)}
     symbols = {s.name: s for s in owner}
     families: list[Constraint] = []
-    for one in written:
-        if isinstance(one.row, Constraint):
-            family = _fleet_constraint(one.name, one.row, owner)
-            families.append(replace(family, hard=family.hard or one.hard))
+    for row in written:
+        if isinstance(row.row, Constraint):
+            family = _fleet_constraint(row.name, row.row, owner)
+            families.append(replace(family, hard=family.hard or row.hard))
         else:
-            families += _formula_constraints(one, symbols, owner)
+            families += _formula_constraints(row, symbols, owner)
     return tuple(families)
 
 
@@ -417,18 +396,14 @@ def _pieces(g: Expression, owners: Mapping[Expression, str], where: str) -> list
     while True:
         split = [part for row in rows for part in _halves(row, owners)]
         if len(split) == len(rows):
-            return _naming_states(rows, where)
+            break
         if len(split) > _MOST_PIECES:
             raise ProblemError(
                 f"{where} must have few maxima that mix agents, got one that becomes more than "
                 f"{_MOST_PIECES} rows: write one constraint for each piece"
             )
         rows = split
-
-
-def _naming_states(rows: Sequence[Expression], where: str) -> list[Expression]:
-    """Leave out constant pieces, which hold or never do."""
-    constants = [float(row) for row in rows if not row.symbols]
+    constants = [float(row) for row in rows if not row.symbols]  # they hold or never do
     if max(constants, default=0.0) > 0.0:
         raise ProblemError(
             f"{where} must hold at some point, got a maximum with a constant piece that is "

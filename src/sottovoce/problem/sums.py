@@ -147,8 +147,8 @@ def _kept_form(family: Constraint) -> list[Constraint]:
         linear, constants = read
         offset = read_only(family.offset + constants)
         return [replace(whole, rest=(), linear=linear, offset=offset)]
-    if family.rows == 1:
-        return [whole]
+    if family.rows == 1:  # the constant inside, as text has it
+        return [replace(whole, rest=whole.formulas, offset=read_only([0.0]))]
     return [part for r in range(family.rows) for part in _kept_form(whole.only(r))]
 
 
@@ -175,8 +175,7 @@ class Region:
     Attributes:
         name: what people call the stated constraint.
         stated: its row of g, from 0.
-        rows: the sums u, from 0.
-        symbols: what phi calls them.
+        rows: the sums u, from 0, which phi calls ``symbols``.
         phi: convex, and nondecreasing in every sum whose terms are not affine.
     """
 
@@ -192,10 +191,8 @@ class Origin:
     """Which sums a family of stated constraints became.
 
     Attributes:
-        name: the family's.
-        first: its first sum, from 0; row r of a family of several rows has its sum at
-            ``first + r``.
-        count: how many sums it became.
+        first: its first sum, from 0, of ``count``; row r of a family of several rows has its sum
+            at ``first + r``.
         as_stated: whether its rows were sums already, so that their prices are its multipliers.
         how: how it was written as sums, for people.
     """

@@ -17,7 +17,7 @@ from sottovoce.algorithm.algorithm import Algorithm, GradientSteps
 from sottovoce.algorithm.dual_averaging import DualAveraging, steering
 from sottovoce.algorithm.public_sum import PublicSum, public_sums
 from sottovoce.formula.canonical import add
-from sottovoce.formula.expression import ZERO, Expression, number
+from sottovoce.formula.expression import Expression, number
 from sottovoce.formula.tape import Tape, tape
 from sottovoce.kernels.cloud_kernel import make_cloud
 from sottovoce.kernels.fleet_kernel import MEASURES, FleetKernel, FleetStates
@@ -33,8 +33,7 @@ from sottovoce.problem.agents import Array, Group
 from sottovoce.problem.code import Objective, Watched
 from sottovoce.problem.constraints import named_rows
 from sottovoce.problem.feasible import own_domain
-from sottovoce.problem.fleet import Fleet, FleetContribution
-from sottovoce.problem.fleets import fleets_of
+from sottovoce.problem.fleets import Fleet, FleetContribution, fleets_of
 from sottovoce.problem.problem import Problem
 from sottovoce.simulation.result import QUANTITIES
 
@@ -140,8 +139,7 @@ class Layout:
         return x
 
 
-# Simulations of one problem follow each other: its fleets are kept, and the last layout.
-_fleets: WeakKeyDictionary[Problem, dict[bool, list[Fleet]]] = WeakKeyDictionary()
+# Simulations of one problem follow each other: the last layout is kept.
 _layouts: WeakKeyDictionary[Problem, tuple[NoisePlan | None, bool, Layout]] = WeakKeyDictionary()
 
 
@@ -207,11 +205,8 @@ def _unseen(problem: Problem) -> tuple[Expression, ...]:
 def _kernels(problem: Problem, domain: Sequence[Group], *, gradient: bool) -> list[FleetKernel]:
     if gradient and all(group.count == 1 for group in domain):
         return []
-    by_kind = _fleets.setdefault(problem, {})
-    if gradient not in by_kind:
-        by_kind[gradient] = _stepping(problem) if gradient else _minimising(problem)
     kernels = []
-    for fleet in by_kind[gradient]:
+    for fleet in _stepping(problem) if gradient else problem.fleets:
         box, index = fleet.within(domain), fleet.places[0]
         code = problem.code[index] if len(fleet.places) == 1 else None
         watched = None if code is None else _watched(problem.groups[index], code)
@@ -219,13 +214,6 @@ def _kernels(problem: Problem, domain: Sequence[Group], *, gradient: bool) -> li
             FleetKernel(fleet, box.lower, box.upper, gradient=watched, gradient_steps=gradient)
         )
     return kernels
-
-
-def _minimising(problem: Problem) -> list[Fleet]:
-    code = [i for i, objective in enumerate(problem.code) if objective is not None]
-    objectives = [ZERO if i in code else f for i, f in enumerate(problem.objectives)]
-    families = problem.cloud.sums.families
-    return fleets_of(problem.groups, families, objectives, problem.local, alone=code)
 
 
 def _stepping(problem: Problem) -> list[Fleet]:

@@ -98,7 +98,7 @@ class ConstraintReader:
         self._scaled.clear()
         names = self._alone | self.inside | ({} if table.bound is None else {BOUND.name: BOUND})
         if table.matrix is not None:
-            symbols, weights = _matrix(self._tables[table.matrix], self._groups)
+            symbols, weights = self._matrix(self._tables[table.matrix])
             names[MATRIX.name] = MATRIX
             self._scaled[MATRIX] = lambda slope: linear_total(symbols, weights * float(slope))
         total = self.add if self._numbers else None
@@ -129,6 +129,21 @@ class ConstraintReader:
             group, [multiply(slope, h) for h in terms], weights
         )
         return stand_in
+
+    def _matrix(self, table: Table) -> tuple[list[Expression], Weights]:
+        """The components that a table names, and W."""
+        if {_ROW, AGENT, _WEIGHT} <= set(table.columns):
+            dims = [group.dim if group.count == 1 else 0 for group in self._groups]
+            each = np.repeat(dims, [group.count for group in self._groups])
+            return list(self._alone.values()), _sparse(table, 1, each)
+        for name in table.columns:
+            if name not in self._alone:
+                raise ProblemError(
+                    f"{table.path}: a column must be called like a component of an agent stated by "
+                    f"itself, or the columns be {_ROW}, {AGENT} and {_WEIGHT}, got {name!r:.60}"
+                )
+        symbols = [self._alone[name] for name in table.columns]
+        return symbols, np.stack(list(table.columns.values()), 1)
 
     def _family(
         self, g: Expression, *, equality: bool, bound: ArrayLike | None, where: str
@@ -171,22 +186,6 @@ def _fleet_weights(table: Table, numbers: range) -> Weights:
     dense = np.zeros((len(rows), len(numbers)))
     dense[:, places] = rows
     return dense
-
-
-def _matrix(table: Table, groups: Sequence[Group]) -> tuple[list[Expression], Weights]:
-    """The components that a table names, and W."""
-    alone = {s.name: s for group in groups if group.count == 1 for s in group.symbols}
-    if {_ROW, AGENT, _WEIGHT} <= set(table.columns):
-        dims = [group.dim if group.count == 1 else 0 for group in groups]
-        each = np.repeat(dims, [group.count for group in groups])
-        return list(alone.values()), _sparse(table, 1, each)
-    for name in table.columns:
-        if name not in alone:
-            raise ProblemError(
-                f"{table.path}: a column must be called like a component of an agent stated by "
-                f"itself, or the columns be {_ROW}, {AGENT} and {_WEIGHT}, got {name!r:.60}"
-            )
-    return [alone[name] for name in table.columns], np.stack(list(table.columns.values()), 1)
 
 
 def _sparse(table: Table, first: int, dims: NDArray[np.int64]) -> Weights:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -84,7 +84,14 @@ def _files(problem: Problem, agents: Collection[int]) -> dict[str, str]:
             constraints.append(_family(constraint, "matrix", matrix=file))
             files[file] = write_table(matrix_columns(linear, problem.groups))
         elif not constraint.sums:
-            constraints += _rows(constraint)
+            constraints += [
+                ConstraintTable(
+                    name=constraint.label(row),
+                    expression=write_constraint(g, equality=constraint.equality),
+                    hard=constraint.hard,
+                )
+                for row, g in enumerate(constraint.formulas)
+            ]
         else:
             weighted = [part for part in constraint.sums if part.weights is not None]
             named = {p.group.name: f"weights{j + 1}-{p.group.name}.csv" for p in weighted}
@@ -125,13 +132,6 @@ def _fleet_table(
         name=group.name, count=group.count, dim=group.dim, first=first, parameters=file, **box
     )
     return table, columns
-
-
-def _rows(constraint: Constraint) -> Iterator[ConstraintTable]:
-    for row, g in enumerate(constraint.formulas):
-        text = write_constraint(g, equality=constraint.equality)
-        name = constraint.label(row)
-        yield ConstraintTable(name=name, expression=text, hard=constraint.hard)
 
 
 def _family(
