@@ -56,12 +56,7 @@ class CloudStore(Journal):
         super().__init__(path, "cloud", keep=keep_states, new=new)
 
     def pin(self, config: RunConfig) -> None:
-        """Bind the store to a configuration, or check that it is bound to this one.
-
-        Raises:
-            StoreError: the store belongs to a run with another configuration.
-            DiskError: the name of the run cannot be written now.
-        """
+        """Bind the store to a configuration, or check that it is bound to this one."""
         if self.run.config not in ("", config.text):
             raise StoreError(
                 f"{self.path} must belong to this run, got a run that differs in "
@@ -120,31 +115,16 @@ class CloudStore(Journal):
 def resumed(
     store: CloudStore, rounds: Rounds, setup: Setup, *, secure: bool
 ) -> tuple[Record | None, dict[int, int]]:
-    """Take all steps of a store's rounds again.
+    """Take all steps of a store's rounds again; every price must come out as it was sent.
 
-    The store keeps releases and prices, not what the algorithm remembers: that is worked out anew,
-    and every price must come out as it was sent.
-
-    Returns:
-        The last round, and who was held in it, with the last round in which each of them spoke.
-
-    Raises:
-        StoreError: a price comes out differently.
-        DivergedError: likewise, beyond all bounds.
+    Returned are the last round, and who was held in it, with the last round in which each spoke.
     """
     previous, last = setup.config_hash, None
     silent: dict[int, int] = {}
     for row in store.rounds():
         held, missed = attendance_in(row)
         silent = {agent: silent.get(agent, row.k - 1) for agent in held}
-        last = rounds.replay(
-            row.k,
-            row.release,
-            secure=secure,
-            previous=previous,
-            held=frozenset(held),
-            missed=missed,
-        )
+        last = rounds.replay(row.k, row.release, previous, frozenset(held), missed, secure=secure)
         if pack(last.price) != row.context:
             raise StoreError(
                 f"{store.path} must hold the prices that follow from its releases, got others in "
@@ -157,11 +137,7 @@ def resumed(
 
 
 def check_store(plan: NoisePlan, store: CloudStore) -> None:
-    """Refuse to continue a run that held agents under a promise that does not cover it.
-
-    Raises:
-        PrivacyError: agents were held, and the plan hides a trajectory.
-    """
+    """Refuse to continue a run that held agents under a promise that does not cover it."""
     rows = store.rounds("WHERE length(attendance) > 0")
     if isinstance(plan.hide, Trajectory) and any(attendance_in(row)[0] for row in rows):
         raise PrivacyError(
