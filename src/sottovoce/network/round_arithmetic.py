@@ -224,10 +224,8 @@ class PriceState:
 
     def _copy(self) -> None:
         """Records keep these, and rounds change the cloud's own."""
-        cloud = self._cloud
-        self.price, self.answer, self.averaged = (
-            array.copy() for array in (cloud.price, cloud.answer, cloud.released)
-        )
+        self.price, self.answer = self._cloud.price.copy(), self._cloud.answer.copy()
+        self.averaged = self._cloud.released.copy()
 
 
 @final

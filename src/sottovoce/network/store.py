@@ -9,10 +9,11 @@ algorithm remembers is worked out from them.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Final, TypeAlias, final
 
 import msgspec
+from msgspec import Struct
 from msgspec.structs import replace
 
 from sottovoce.errors import PrivacyError
@@ -34,16 +35,27 @@ Absences: TypeAlias = tuple[tuple[int, ...], tuple[Gap, ...]]
 Said: TypeAlias = tuple[tuple[tuple[int, ...], bytes], ...]
 """Who spoke in a round, agents by their numbers, and what, as it travelled."""
 
-_Words: TypeAlias = tuple[tuple[int, int, tuple[int, ...], tuple[Gap, ...], bytes], ...]
-"""Parts as they are stored: the first agent, the last, all of them if some between are of others,
-their gaps, and what they said."""
+
+class _StoredPart(Struct, frozen=True, array_like=True):
+    """A part as it is stored."""
+
+    first: int  # of its agents
+    last: int
+    others: tuple[int, ...]  # all of its agents, where some between first and last are of others
+    missed: tuple[Gap, ...]
+    data: bytes
+
+    @property
+    def agents(self) -> tuple[int, ...]:
+        return self.others or tuple(range(self.first, self.last + 1))
+
 
 _QUESTION: Final = "question"
 
 _encoder = msgspec.msgpack.Encoder()
-_said: Final = msgspec.msgpack.Decoder(_Words)
+_said: Final = msgspec.msgpack.Decoder(tuple[_StoredPart, ...])
 _attendance: Final = msgspec.msgpack.Decoder(Absences)
-_question: Final = msgspec.msgpack.Decoder(tuple[int, bytes, _Words])
+_question: Final = msgspec.msgpack.Decoder(tuple[int, bytes, tuple[_StoredPart, ...]])
 
 
 @final
@@ -74,7 +86,7 @@ class CloudStore(Journal):
             release=release_bytes(released),
             digest=record.digest,
             attendance=_encoder.encode(attendance) if any(attendance) else b"",
-            said=_encoder.encode(_words(record.parts)),
+            said=_encoder.encode([_stored(part) for part in record.parts]),
         )
         self.append(row)
 
@@ -91,20 +103,19 @@ class CloudStore(Journal):
         question together any more. It holds masked contributions, which tell nothing, and the
         receipt of the helper's last answer.
         """
-        self.put(_QUESTION, _encoder.encode((full.k, receipt, _words(full.parts))))
+        self.put(_QUESTION, _encoder.encode((full.k, receipt, [_stored(p) for p in full.parts])))
 
     def question(
         self, k: int, party: Callable[[tuple[int, ...]], Party]
     ) -> tuple[bytes, tuple[Part, ...]]:
         """Return the receipt and what had been said of round k when the helper was asked."""
         body = self.notes().get(_QUESTION)
-        asked, receipt, words = (0, b"", ()) if body is None else _question.decode(body)
-        if asked != k:
+        number, receipt, stored = (0, b"", ()) if body is None else _question.decode(body)
+        if number != k:
             return b"", ()
-        parts = (
-            Part(party=party(who), data=data, missed=missed) for who, data, missed in _spoken(words)
+        return receipt, tuple(
+            [Part(party=party(p.agents), data=p.data, missed=p.missed) for p in stored]
         )
-        return receipt, tuple(parts)
 
     def _verify(self) -> None:
         super()._verify()
@@ -155,22 +166,14 @@ def attendance_in(row: JournalRow) -> Absences:
 
 def said_in(row: JournalRow) -> Said:
     """Return who spoke in a round and what they said; nothing once it is erased."""
-    words = () if row.said is None else _said.decode(row.said)
-    return tuple((who, data) for who, data, _ in _spoken(words))
+    stored = () if row.said is None else _said.decode(row.said)
+    return tuple([(part.agents, part.data) for part in stored])
 
 
-def _words(parts: Iterable[Part]) -> list[object]:
-    listed: list[object] = []
-    for part in parts:
-        agents = part.party.agents
-        others = () if isinstance(part.party.places, slice) else agents
-        listed.append((agents[0], agents[-1], others, part.missed, part.data))
-    return listed
-
-
-def _spoken(words: _Words) -> Iterable[tuple[tuple[int, ...], bytes, tuple[Gap, ...]]]:
-    for first, last, agents, missed, data in words:
-        yield agents or tuple(range(first, last + 1)), data, missed
+def _stored(part: Part) -> _StoredPart:
+    agents = part.party.agents
+    others = () if isinstance(part.party.places, slice) else agents
+    return _StoredPart(agents[0], agents[-1], others, part.missed, part.data)
 
 
 def _difference(stored: RunConfig, asked: RunConfig) -> str:

@@ -150,9 +150,6 @@ class Action(Struct, frozen=True):
     """What a machine asks its runner to do."""
 
 
-# Actions of several machines.
-
-
 class Send(Action, frozen=True, kw_only=True):
     """Send one message to each of the peers."""
 
@@ -182,11 +179,8 @@ class Halt(Action, frozen=True, kw_only=True):
     agents: tuple[int, ...] = ()
 
 
-# Actions of a cloud.
-
-
 class Meet(Action, frozen=True, kw_only=True):
-    """Agents have come: have the helper sign what is asked of them, and tell ``pledged``."""
+    """A split cloud: have the helper sign what is asked of agents, and tell ``pledged``."""
 
     peer: int
     agents: tuple[int, ...]
@@ -194,7 +188,7 @@ class Meet(Action, frozen=True, kw_only=True):
 
 
 class Commit(Action, frozen=True, kw_only=True, eq=False):
-    """Everybody has spoken in round k: release, commit, and answer with ``committed``."""
+    """A cloud: each agent has contributed to round k; commit it, and call ``committed``."""
 
     k: int
     parts: tuple[Part, ...]
@@ -202,11 +196,8 @@ class Commit(Action, frozen=True, kw_only=True, eq=False):
     last: tuple[int, ...] = ()  # the agents that were waited for: who spoke last, or was held
 
 
-# Actions of a helper.
-
-
 class AnswerRound(Action, frozen=True, kw_only=True):
-    """Add up masks, add noise, commit, and answer with ``committed``."""
+    """A helper: add up masks, add noise, commit, and call ``committed``."""
 
     k: int
     question: bytes
@@ -214,11 +205,8 @@ class AnswerRound(Action, frozen=True, kw_only=True):
     previous: bytes
 
 
-# Actions of those who connect to a cloud: agents, gateways and relays.
-
-
 class SendUp(Action, frozen=True, kw_only=True):
-    """Send a message up: to the cloud, or to a relay."""
+    """A client: send a message up, to the cloud or to a relay."""
 
     message: FromAgent
 
