@@ -82,6 +82,22 @@ def test_the_same_releases_give_the_same_prices_as_solve_bit_for_bit(
     assert np.any(record.price != 0)
 
 
+@pytest.mark.parametrize("name", ["paper", "coupled"])
+def test_the_same_contributions_and_noise_give_the_same_release_as_solve_bit_for_bit(
+    name: str, request: pytest.FixtureRequest
+) -> None:
+    problem: Problem = request.getfixturevalue(name)
+    made = plan_for(problem, sigma=0.5)
+    lower, upper = lower_bounds(made.domain), upper_bounds(made.domain)
+    x = np.random.default_rng(4).uniform(lower, upper)
+    here = simulate(problem, made, rounds=1, seed=3, x0=x, transcript=True)
+    assert here.transcript is not None
+    rounds = Rounds(made, DualAveraging(), SimulatedSampler(noisy_sigma(made), 3), 1)
+    record, released = rounds.play(1, parts_at(made, x), bytes(32), NOBODY)
+    assert released.values.tolist() == here.transcript.y[0, 0].tolist()
+    assert record.price.tolist() == here.last_price[0].tolist()
+
+
 def test_noise_is_drawn_before_what_is_said_in_its_round_is_known(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
