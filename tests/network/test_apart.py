@@ -100,7 +100,7 @@ def test_own_rows_that_miss_the_domain_take_part_with_the_nearest_public_point()
     bounds = np.broadcast_to(np.array([5.0, 4.0]), (3, 2))
     domain = (replace(stated, upper=bounds),)
     made = LocalRound(group, welcome_to(problem.cloud, [1, 2, 3], DualAveraging(), domain=domain))
-    assert made.apart == [2, 3]
+    assert made.outside == [2, 3]
     stepped = made(1, made.begin(np.zeros(6)), np.zeros(6), np.zeros(1), np.zeros(0))
     assert stepped.failed.size == 0
     assert stepped.x[2:].tolist() == pytest.approx([5.0, 4.0, 5.0, 4.0])

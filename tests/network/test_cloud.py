@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from network_harness import member, peer, plan_for, play, run, serving, some_rounds
+from network_harness import member, plan_for, play, run, serving, some_rounds
 from scipy import stats
 
 from sottovoce.errors import BudgetError, InputError, PrivacyError
@@ -109,19 +109,6 @@ def test_secure_runs_differ_and_store_integers_whose_noise_has_the_right_size(
     assert low < np.square(noise).sum() < high
 
 
-async def test_a_restarted_cloud_and_restarted_agents_continue_the_same_run(
-    paper: Problem, keys: Path, tmp_path: Path
-) -> None:
-    plan = plan_for(paper)
-    settings: dict[str, Any] = {"rounds": 40, "seed": 11}
-    for until in (7, 15):
-        await some_rounds(paper, plan, keys, tmp_path, until, **settings)
-    result, x = await play(paper, plan, keys, tmp_path, **settings)
-    here = simulate(paper, plan, rounds=40, seed=11)
-    assert x.tolist() == here.x[0].tolist()
-    assert result.price.tolist() == here.price[0].tolist()
-
-
 def test_prices_that_do_not_follow_from_the_releases_are_refused(
     paper: Problem, keys: Path, tmp_path: Path
 ) -> None:
@@ -197,26 +184,6 @@ def test_a_store_rolled_back_to_a_backup_halts_the_run_for_good(
     assert summarise(tmp_path / "run.db").status == "halted"
     with pytest.raises(HaltedError):
         run(more(900))
-
-
-async def test_a_held_agent_does_not_stop_the_others(
-    paper: Problem, keys: Path, tmp_path: Path
-) -> None:
-    plan = plan_for(paper, hide=Offset(radius=1.0, rounds=100_000))
-    settings = {"rounds": 12, "straggler": "hold", "deadline": 0.05}
-    async with serving(plan, keys, tmp_path / "run.db", **settings) as cloud:
-        tasks = [
-            asyncio.create_task(member(paper, [i], cloud, keys, tmp_path).run())
-            for i in range(1, 7)
-        ]
-        lazy = asyncio.create_task(member(paper, [7], cloud, keys, tmp_path).run())
-        while cloud.round < 3:
-            await asyncio.sleep(0.005)
-        lazy.cancel()
-        result = await cloud.finished(linger=0.1)
-        await asyncio.gather(*tasks)
-    assert result.held >= 1
-    assert summarise(tmp_path / "run.db").held == result.held
 
 
 def test_a_restarted_cloud_holds_an_agent_that_never_came_back(
@@ -297,27 +264,6 @@ async def test_agents_refuse_simulated_noise_and_other_problems(
         with pytest.raises(RefusedError, match="another problem") as caught:
             await member(coupled, [3], cloud, keys, tmp_path, allow_simulated=True).run()
         assert caught.value.code is Code.OTHER_RUN
-
-
-async def test_a_repeated_contribution_gets_the_same_bytes_over_the_wire(
-    paper: Problem, keys: Path, tmp_path: Path
-) -> None:
-    async with (
-        serving(plan_for(paper), keys, tmp_path / "run.db", rounds=5) as cloud,
-        peer(cloud, keys, "agents/1-7") as gateway,
-    ):
-        welcome = await gateway.hello(list(range(1, 8)))
-        size = 8 * len(welcome["sums"])
-        said = {"type": "contribution", "round": 1, "values": bytes(size)}
-        answers = []
-        for _ in range(3):
-            await gateway.say(said)
-            answers.append(await gateway.hear())
-        assert answers[0]["type"] == "round"
-        assert answers[0] == answers[1] == answers[2]
-        await gateway.say(said | {"values": b"\1" + bytes(size - 1)})
-        assert (await gateway.hear())["code"] == "conflict"
-    assert summarise(tmp_path / "run.db").incidents == {"conflict": 1}
 
 
 @pytest.mark.parametrize("name", ["paper", "coupled"])

@@ -22,7 +22,7 @@ from sottovoce.network.protocol.actions import (
     Send,
     Setup,
 )
-from sottovoce.network.protocol.cloud_machine import CREDIT, TRANSITIONS, CloudMachine, CloudPhase
+from sottovoce.network.protocol.cloud_machine import TRANSITIONS, CloudMachine, CloudPhase
 from sottovoce.network.protocol.codec import (
     Box,
     MalformedError,
@@ -233,14 +233,6 @@ def test_an_agent_is_sent_its_own_gradient_entries_only(papers: Table) -> None:
     assert (welcome.rows, welcome.columns, welcome.sums) == ([0], [1], [])
 
 
-def test_nothing_is_sent_before_it_is_committed(table: Table) -> None:
-    machine = table.machine
-    machine.receive(1, table.message(1, 1))
-    machine.receive(2, table.message(1, 2, 3))
-    actions = machine.receive(3, table.message(1, 4))
-    assert [type(a) for a in actions] == [Commit]
-
-
 def test_the_run_ends_with_done_after_the_last_round_and_collects_no_more(table: Table) -> None:
     for k in range(1, ROUNDS):
         table.round(k)
@@ -438,14 +430,6 @@ def test_an_agent_that_missed_a_round_is_sent_it_on_return(table: Table) -> None
     welcome, again = messages(actions, 9)
     assert welcome.round == 3
     assert encode(again) == sent
-
-
-def test_a_flood_is_cut_off(table: Table) -> None:
-    seen: list[Code] = []
-    for _ in range(CREDIT + 1):
-        seen += codes(table.send(1, 1, 1))
-    assert seen == [Code.FLOOD]
-    assert table.send(1, 1, 1) == []
 
 
 def test_at_a_deadline_the_last_words_of_the_silent_count_again() -> None:

@@ -14,7 +14,7 @@ import pytest
 from network_harness import free_port, member, plan_for, serving
 
 from sottovoce.network.agent import AgentStore
-from sottovoce.network.failures import BusyError, DiskError
+from sottovoce.network.failures import DiskError
 from sottovoce.network.identity import certificates as certificates_module
 from sottovoce.network.identity.certificates import Authorization, Identity
 from sottovoce.network.observe import logs as logs_module
@@ -132,16 +132,6 @@ def test_a_full_disk_at_an_agent_is_an_error_with_a_name(tmp_path: Path) -> None
     again = AgentStore(path, START)
     assert again.memory.round == 1
     again.close()
-
-
-def test_one_state_file_serves_one_agent_at_a_time(tmp_path: Path) -> None:
-    saved = AgentStore(tmp_path / "3.state", START)
-    (tmp_path / "other").symlink_to(tmp_path / "3.state")
-    for path in (tmp_path / "3.state", tmp_path / "other"):
-        with pytest.raises(BusyError, match="another agent"):
-            AgentStore(path, START)
-    saved.close()
-    AgentStore(tmp_path / "other", START).close()
 
 
 def test_a_flood_of_refusals_writes_a_few_lines(monkeypatch: pytest.MonkeyPatch) -> None:

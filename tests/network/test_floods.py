@@ -19,7 +19,6 @@ from network_harness import member, page, peer, plan_for, run, serving
 
 from sottovoce.network.cloud import Cloud
 from sottovoce.network.identity.tls import client_context
-from sottovoce.network.transport import connection as connection_module
 from sottovoce.network.transport import limits as limits_module
 from sottovoce.network.transport import server as server_module
 from sottovoce.network.transport.limits import (
@@ -167,7 +166,7 @@ async def test_a_certificate_has_so_many_connections_and_no_more(
 async def test_a_request_that_is_never_complete_is_dropped(
     said: bytes, paper: Problem, keys: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(connection_module, "REQUEST_SECONDS", 0.1)
+    monkeypatch.setattr(server_module, "REQUEST_SECONDS", 0.1)
 
     async with serving(plan_for(paper), keys, tmp_path / "run.db", rounds=3) as cloud:
         reader, writer = await asyncio.open_connection(

@@ -24,11 +24,11 @@ from sottovoce.network.identity.tls import client_context
 from sottovoce.network.observe.run_summary import summarise
 from sottovoce.network.protocol.actions import Send
 from sottovoce.network.protocol.cloud_machine import CREDIT
-from sottovoce.network.protocol.codec import encode, frame_limit
+from sottovoce.network.protocol.codec import encode
 from sottovoce.network.protocol.messages import VERSION, Code, Hello, Round
-from sottovoce.network.transport import connection as connection_module
 from sottovoce.network.transport import server as server_module
-from sottovoce.network.transport.connection import UNREAD
+from sottovoce.network.transport.limits import Limits
+from sottovoce.network.transport.server import UNREAD
 from sottovoce.paper.tikhonov import Tikhonov
 from sottovoce.problem.problem import Problem
 
@@ -63,7 +63,7 @@ EARLY = {"type": "contribution", "round": 1, "values": bytes(8)}
         (Code.UNEXPECTED, [EARLY]),
         (Code.UNEXPECTED, [HELLO, {"type": "state", "round": 1, "x": bytes(8)}]),
         (Code.FLOOD, [HELLO, *[EARLY] * (CREDIT + 2)]),
-        (Code.OVERSIZE, [bytes(frame_limit(agents=7, size=7) + 1)]),
+        (Code.OVERSIZE, [bytes(Limits(agents=7, numbers=7).frame + 1)]),
     ],
 )
 async def test_a_hostile_message_ends_its_connection_and_nothing_else(
@@ -197,8 +197,8 @@ async def test_silent_and_half_open_connections_end_and_delay_nobody(
 async def test_a_peer_that_does_not_read_is_dropped_and_never_waited_for(
     unread: int, paper: Problem, keys: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(connection_module, "UNREAD", unread)
-    monkeypatch.setattr(connection_module, "SEND_SECONDS", 0.5 if unread > UNREAD else 60.0)
+    monkeypatch.setattr(server_module, "UNREAD", unread)
+    monkeypatch.setattr(server_module, "SEND_SECONDS", 0.5 if unread > UNREAD else 60.0)
 
     async with (
         serving(plan_for(paper), keys, tmp_path / "run.db", rounds=5) as cloud,
@@ -258,7 +258,7 @@ async def test_a_message_that_comes_in_pieces_is_heard_and_so_is_all_that_follow
 async def test_a_silent_peer_gets_a_ping_and_is_dropped_if_it_stays_silent(
     paper: Problem, keys: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(connection_module, "HEARTBEAT_SECONDS", 0.2)
+    monkeypatch.setattr(server_module, "HEARTBEAT_SECONDS", 0.2)
 
     async with (
         serving(plan_for(paper), keys, tmp_path / "run.db", rounds=5) as cloud,

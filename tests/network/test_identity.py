@@ -24,13 +24,6 @@ from sottovoce.network.identity.certificates import (
 from sottovoce.network.identity.tls import client_context, parse_range, server_context
 
 
-def test_private_keys_are_readable_by_their_owner_only(keys: Path) -> None:
-    secret = [*keys.rglob("*.key"), *keys.rglob("key.pem")]
-    assert len(secret) >= 5
-    for path in secret:
-        assert stat.S_IMODE(path.stat().st_mode) == 0o600, path
-
-
 def test_a_key_that_others_can_read_is_refused(keys: Path, tmp_path: Path) -> None:
     for name in ("ca.pem", "cert.pem", "key.pem"):
         (tmp_path / name).write_bytes((keys / "agents" / "1" / name).read_bytes())

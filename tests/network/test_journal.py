@@ -8,9 +8,7 @@ import shutil
 import sqlite3
 import stat
 from pathlib import Path
-from types import SimpleNamespace
 
-import numpy as np
 import pytest
 
 from sottovoce.errors import NetworkError
@@ -20,10 +18,8 @@ from sottovoce.network.failures import BusyError, HaltedError, StoreError
 from sottovoce.network.journal import Journal
 from sottovoce.network.journal_file import SCHEMA
 from sottovoce.network.observe.run_summary import summarise
-from sottovoce.network.protocol.actions import JournalRow, Memory, SendUp
-from sottovoce.network.protocol.agent_machine import AgentMachine
-from sottovoce.network.protocol.codec import pack, pack_whole
-from sottovoce.network.protocol.messages import VERSION, Code, Contribution, Welcome
+from sottovoce.network.protocol.actions import JournalRow, Memory
+from sottovoce.network.protocol.messages import Code
 from sottovoce.network.protocol.receipt import next_digest
 from sottovoce.network.store import CloudStore
 
@@ -131,28 +127,6 @@ def test_an_agent_goes_on_from_its_last_round(tmp_path: Path) -> None:
     assert again.memory == memory(4)
     again.close()
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
-
-
-def test_what_was_said_is_kept_so_that_it_is_said_again_in_the_same_bytes(tmp_path: Path) -> None:
-    saved = AgentStore(tmp_path / "3.state", START)
-    saved.save(memory(7))
-    saved.close()
-    again = AgentStore(tmp_path / "3.state", START)
-    today = SimpleNamespace(  # whatever its code would say
-        keeps=False, begin=lambda x: x, contributions=lambda x: np.array([1, 2, 3])
-    )
-    machine = AgentMachine((3,), again.memory, lambda _: None, lambda _: today)
-    again.close()
-    machine.connected()
-    _, said = machine.hear(
-        Welcome(
-            version=VERSION, config="", round=8, rounds=9, spoke=0, states=False, prices=4,
-            lower=pack(np.array([-1.0])), upper=pack(np.array([1.0])), sums=[0, 2, 3],
-            grid=pack(np.ones(3)), least=pack_whole(np.full(3, -9)),
-            most=pack_whole(np.full(3, 9)), rows=[], columns=[],
-        )
-    )  # fmt: skip
-    assert said == SendUp(message=Contribution(round=8, values=memory(7).sent))
 
 
 @pytest.mark.parametrize("way", ["flip", "cut", "no log"])

@@ -15,66 +15,19 @@ import sottovoce as sv
 from plans import coupled_entries
 from sottovoce.algorithm.algorithm import Algorithm
 from sottovoce.algorithm.dual_averaging import DualAveraging
-from sottovoce.algorithm.public_sum import public_sums
 from sottovoce.errors import InputError, ProblemError
 from sottovoce.formula.canonical import substitute
-from sottovoce.kernels.cloud_kernel import CloudKernel
-from sottovoce.kernels.run_kernel import normals, stream_seed
 from sottovoce.network.agent_group import AgentGroup
 from sottovoce.network.local_round import LocalRound
-from sottovoce.network.protocol.codec import pack, pack_whole
+from sottovoce.network.protocol.codec import decode_from_cloud, pack, pack_whole, unpack
+from sottovoce.network.protocol.messages import Done
+from sottovoce.network.round_arithmetic import SimulatedSampler, noisy_sigma
 from sottovoce.paper.tikhonov import Tikhonov
 from sottovoce.problem import gallery
-from sottovoce.problem.agents import Array, lower_bounds, upper_bounds
 from sottovoce.problem.files.save import save_problem
 from sottovoce.problem.numeric import Numeric
 from sottovoce.problem.problem import Problem
-
-
-class Played:
-    """Rounds of households under a plan, with the noise of ``simulate``'s first run."""
-
-    def __init__(
-        self, problem: Problem, plan: Any, parties: list[list[int]], *, rounds: int, seed: int
-    ) -> None:
-        algorithm = DualAveraging()
-        grid = np.array([o.grid if o.grid > 0 else 1.0 for o in plan.outputs])
-        houses = [AgentGroup.of_problem(problem, [a - 1 for a in party]) for party in parties]
-        self.locals = [
-            LocalRound(
-                house,
-                welcome_to(problem.cloud, list(house.agents), algorithm, rounds=rounds, grid=grid,
-                           domain=plan.domain),
-            )
-            for house in houses
-        ]  # fmt: skip
-        begin = [np.clip(h.start, *self._bounds(plan.domain, h.agents)) for h in houses]
-        self.x = [local.begin(x) for local, x in zip(self.locals, begin, strict=True)]
-        self.answers, kept = list(self.x), [np.zeros(0) for _ in self.x]
-        public = public_sums(problem.cloud.sums, plan.domain, plan.sigma)
-        cloud = CloudKernel(public, algorithm, planned=True)
-        noisy = np.flatnonzero(plan.sigma > 0)
-        z = normals(stream_seed(seed, 0), rounds, noisy.size)
-        values: list[Any] = [
-            local.contributions(x) for local, x in zip(self.locals, self.x, strict=True)
-        ]
-        for k in range(1, rounds + 1):
-            y = np.sum(values, axis=0) * grid
-            y[noisy] += plan.sigma[noisy] * z[k - 1]
-            assert cloud.round(k, y, share=0.0)
-            for i, local in enumerate(self.locals):
-                now = (k, self.x[i], self.answers[i], cloud.price, np.zeros(0))
-                after = local(*now, proximal=kept[i])
-                self.x[i], self.answers[i], values[i] = after.x, after.answer, after.values
-                kept[i] = after.proximal
-                assert after.failed.size == 0
-        self.price = cloud.price
-
-    @staticmethod
-    def _bounds(domain: Any, agents: Any) -> tuple[Array, Array]:
-        ends = np.cumsum([0, *(g.dim for g in domain for _ in range(g.count))])
-        own = np.concatenate([np.arange(ends[a - 1], ends[a]) for a in agents])
-        return lower_bounds(domain)[own], upper_bounds(domain)[own]
+from sottovoce.study.loopback import Loopback
 
 
 def mixed() -> Problem:
@@ -149,26 +102,30 @@ def planned(problem: Problem) -> Any:
 
 
 CASES = {
-    "paper": (gallery.paper, [[1], [2, 3], [4, 5, 6, 7]]),
-    "mixed": (mixed, [[1], [2, *range(3, 20)], [20], [*range(21, 43)]]),
-    "public": (public, [[1], [2, 3]]),
-    "private": (private, [[1], [2, *range(3, 10)], [10], [*range(11, 23)]]),
+    "paper": (gallery.paper, 2),
+    "mixed": (mixed, 20),
+    "public": (public, 1),
+    "private": (private, 10),
 }
 
 
 @pytest.mark.parametrize(
     "name", ["paper", "mixed", "public", pytest.param("private", marks=pytest.mark.slow)]
 )
-def test_rounds_at_home_are_those_of_solve_to_the_last_bit(name: str) -> None:
-    make, parties = CASES[name]
-    problem = make()
+def test_rounds_of_an_agent_and_a_gateway_are_those_of_simulate_to_the_last_bit(name: str) -> None:
+    make, agent = CASES[name]
+    problem, algorithm = make(), DualAveraging()
     plan = planned(problem)
-    played = Played(problem, plan, parties, rounds=30, seed=5)
+    sampler = SimulatedSampler(noisy_sigma(plan), 5)
+    loop = Loopback(problem, plan, algorithm=algorithm, sampler=sampler, rounds=30, agent=agent)
+    played = loop.play()
     unknown = (np.zeros(problem.size), np.zeros(problem.cloud.sums.count))  # nobody asks for errors
+    solved = sv.simulate(problem, plan, rounds=29, seed=5, saddle=unknown)
+    assert played.states[29].tolist() == solved.last_x[0].tolist()
     solved = sv.simulate(problem, plan, rounds=30, seed=5, saddle=unknown)
-    assert played.price.tolist() == solved.last_price[0].tolist()
-    assert np.concatenate(played.x).tolist() == solved.last_x[0].tolist()
-    assert np.concatenate(played.answers).tolist() == solved.x[0].tolist()
+    done = decode_from_cloud(played.frames[-1][1])
+    assert isinstance(done, Done)
+    assert unpack(done.price).tolist() == solved.price[0].tolist()
 
 
 @pytest.mark.parametrize("which", ["coupled", "every"])

@@ -357,7 +357,7 @@ def test_what_was_said_while_nobody_was_above_is_said_when_somebody_is(paper: Pr
     assert isinstance(hello, SendUp)
     welcome = tree.welcome(*BELOW)
     (up,) = tree.relay.hear(welcome)
-    assert up.message.round == 1  # type: ignore[union-attr]
+    assert up.message.round == 1  # type: ignore[attr-defined]
 
 
 def test_a_cloud_that_forgets_or_contradicts_itself_is_left(paper: Problem) -> None:

@@ -18,7 +18,6 @@ from sottovoce.kernels.cloud_kernel import CloudKernel
 from sottovoce.network.failures import DivergedError
 from sottovoce.network.protocol.actions import Part, Record
 from sottovoce.network.protocol.codec import pack, pack_whole
-from sottovoce.network.protocol.collected import ContributionTotals
 from sottovoce.network.round_arithmetic import (
     Rounds,
     SimulatedSampler,
@@ -97,17 +96,6 @@ def test_the_same_contributions_and_noise_give_the_same_release_as_solve_bit_for
     record, released = rounds.play(1, parts_at(made, x), bytes(32), NOBODY)
     assert released.values.tolist() == here.transcript.y[0, 0].tolist()
     assert record.price.tolist() == here.last_price[0].tolist()
-
-
-def test_company_does_not_change_what_is_released(coupled: Problem) -> None:
-    made = plan_for(coupled)
-    x = lower_bounds(made.domain)
-    everybody = tuple(range(1, coupled.agents + 1))
-    companies = ([(i,) for i in everybody], [everybody], [everybody[:1], everybody[1:]])
-    total = ContributionTotals(made.cloud.sums.count)
-    totals = [total(parts_at(made, x, *c)).tolist() for c in companies]
-    assert totals[0] == totals[1] == totals[2]
-    assert any(totals[0])
 
 
 def test_noise_is_drawn_before_what_is_said_in_its_round_is_known(

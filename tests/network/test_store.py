@@ -3,8 +3,6 @@ from __future__ import annotations
 import hashlib
 import sqlite3
 import stat
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -13,8 +11,7 @@ from network_harness import plan_for
 
 from sottovoce.algorithm.dual_averaging import DualAveraging
 from sottovoce.network.config import RunConfig
-from sottovoce.network.failures import BusyError, DiskError, HaltedError, StoreError
-from sottovoce.network.journal import Status
+from sottovoce.network.failures import BusyError, DiskError, StoreError
 from sottovoce.network.observe.run_summary import answers, summarise, transcript
 from sottovoce.network.protocol.actions import Part, Record
 from sottovoce.network.protocol.codec import pack, pack_whole
@@ -136,20 +133,6 @@ def test_files_are_readable_by_their_owner_only(tmp_path: Path) -> None:
     store.close()
 
 
-def test_two_clouds_cannot_share_a_store(tmp_path: Path) -> None:
-    store = CloudStore(tmp_path / "run.db")
-    with pytest.raises(BusyError, match="another cloud"):
-        CloudStore(tmp_path / "run.db")
-    code = "import sys; from sottovoce.network.store import CloudStore; CloudStore(sys.argv[1])"
-    other = subprocess.run(
-        [sys.executable, "-c", code, str(tmp_path / "run.db")], capture_output=True, timeout=60
-    )
-    assert other.returncode == 1
-    assert b"another cloud" in other.stderr
-    store.close()
-    CloudStore(tmp_path / "run.db").close()
-
-
 def test_a_store_is_pinned_to_one_configuration(tmp_path: Path, paper: Problem) -> None:
     store = CloudStore(tmp_path / "run.db")
     store.pin(config(paper, store))
@@ -160,18 +143,6 @@ def test_a_store_is_pinned_to_one_configuration(tmp_path: Path, paper: Problem) 
         with pytest.raises(StoreError, match=word):
             store.pin(config(paper, store, **changes))
     store.close()
-
-
-@pytest.mark.parametrize(("end", "words"), [("halted", "was halted"), ("failed", "has failed")])
-def test_a_run_that_was_halted_or_failed_stays_so(
-    end: Status, words: str, tmp_path: Path, paper: Problem
-) -> None:
-    store = CloudStore(tmp_path / "run.db")
-    store.pin(config(paper, store))
-    store.end(end, "it had to")
-    store.close()
-    with pytest.raises(HaltedError, match=f"{words} for good: it had to"):
-        CloudStore(tmp_path / "run.db")
 
 
 def test_a_file_of_another_kind_is_left_alone(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from rich import box
 from sottovoce.cli.console import console, picked, show_result, table_of
 from sottovoce.cli.options import REQUIRED, one_number, option, with_options
 from sottovoce.errors import InputError
-from sottovoce.network.defaults import DAYS
+from sottovoce.network import CERTIFICATE_DAYS
 
 if TYPE_CHECKING:
     from sottovoce.privacy.ledger import Account
@@ -35,7 +35,7 @@ def init_command(
     gateway: list[str] | None = option(None, "agents on one connection, e.g. 1-250; repeatable"),
     helper: bool = option(False, "keys for a cloud in two halves, and for masks"),
     helper_host: list[str] | None = option(None, "name or address of the helper; repeatable"),
-    days: Days = DAYS,
+    days: Days = CERTIFICATE_DAYS,
 ) -> None:
     """Make a private authority and certificates for the cloud, its operator and every agent.
 
@@ -72,7 +72,7 @@ def issue_command(
     operator: bool = option(False, "the operator's"),
     helper_host: list[str] | None = option(None, "renew the helper's under these names"),
     relay_host: list[str] | None = option(None, "make --agents those of a relay of these names"),
-    days: Days = DAYS,
+    days: Days = CERTIFICATE_DAYS,
 ) -> None:
     """Issue certificates anew, before they end or after a key has leaked.
 

@@ -26,7 +26,7 @@ from sottovoce.cli.options import (
     with_options,
 )
 from sottovoce.errors import InputError
-from sottovoce.network.defaults import LINGER_SECONDS, STALL_SECONDS
+from sottovoce.network import LINGER_SECONDS, STALL_SECONDS
 from sottovoce.network.observe import logs
 from sottovoce.progress import Progress, watched
 

@@ -1,7 +1,10 @@
-"""Many rounds between processes: one cloud, n agents, each with its own secrets."""
+"""Many rounds between processes: one cloud, n agents, each with its own secrets.
+
+Defaults are here so that ``sottovoce cloud --help`` can show them without loading a network.
+"""
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from sottovoce.network.agent import Agent as Agent
@@ -9,6 +12,10 @@ if TYPE_CHECKING:
     from sottovoce.network.cloud import Cloud as Cloud
     from sottovoce.network.helper import Helper as Helper
     from sottovoce.network.relay import Relay as Relay
+
+STALL_SECONDS: Final = 60.0  # a run without a round for this long is stalled
+LINGER_SECONDS: Final = 30.0  # how long a cloud waits at the end for agents that missed it
+CERTIFICATE_DAYS: Final = 397  # renew with ``identity issue`` before a certificate ends
 
 _MODULES = {name: name.lower() for name in ("Agent", "Cloud", "Helper", "Relay")}
 _MODULES["AgentGroup"] = "agent_group"

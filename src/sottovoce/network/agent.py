@@ -9,7 +9,6 @@ import logging
 import os
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import KW_ONLY, dataclass
-from functools import partial
 from typing import TYPE_CHECKING, Final, final
 
 import msgspec
@@ -23,12 +22,11 @@ from sottovoce.network.failures import RefusedError
 from sottovoce.network.journal import Journal
 from sottovoce.network.local_round import LocalRound, Which
 from sottovoce.network.observe.logs import note
-from sottovoce.network.protocol.actions import Apply, Finish, Memory, Reconnect, Save, SendUp, Stop
+from sottovoce.network.protocol.actions import Apply, Finish, Memory, Save, SendUp, Stop
 from sottovoce.network.protocol.agent_machine import AgentMachine
-from sottovoce.network.protocol.client_machine import ClientPhase
 from sottovoce.network.protocol.codec import decode_from_cloud, encode, pack, unpack
-from sottovoce.network.protocol.messages import Code, FromCloud, Welcome
-from sottovoce.network.runner import Handlers, Outcome, Runner, reconnect
+from sottovoce.network.protocol.messages import Code, Welcome
+from sottovoce.network.runner import Handlers, Outcome, Runner
 from sottovoce.network.transport.client import LONGEST_PAUSE, Client
 from sottovoce.privacy.trust import WORDS
 from sottovoce.problem.agents import Array
@@ -37,6 +35,7 @@ if TYPE_CHECKING:
     from sottovoce.network.identity.pledges import HelperKnown
 
 _HEAD: Final = 1 << 16
+_NAMED: Final = 16  # agents in a line of the log
 
 _REMEDIES: Final[Mapping[Code, str]] = {
     Code.VERSION: "install the same version on both sides",
@@ -79,51 +78,24 @@ goes on whatever it raises; the log tells of it.
 @final
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class AgentResult:
-    """Where an agent ended.
+    """Where an agent ended."""
 
-    Attributes:
-        x: its answer, of all agents one after the other for a gateway: averaged states if the
-            algorithm averages, else the last.
-        last_x: its last state.
-        price: the answer's prices of all sums; of the stated constraints with a release of states.
-        rounds: the last round it saw.
-        confirmed: whether the answer passed the test at the end and lacks no round; None where the
-            run has no test.
-        setpoint: what is to be applied: the answer, or where it was not confirmed, or the agent's
-            own set misses the public domain, the fallback.
-        failed: agent-rounds of this process in which an agent's own code failed, so that something
-            else was sent; see ``network.local_round``.
-        deviation: the standard deviation of every component of x that the noise leaves, as far as
-            public figures and the agent's own curvature tell; it assumes that all agents of a sum
-            answer to its price alike (``LocalRound.deviation``), and speaks of noise, not of rounds
-            that were too few. NaN where nothing is known.
-    """
-
-    x: Array
+    x: Array  # the answer, of all agents one after the other: averaged states, or the last
     last_x: Array
-    price: Array
-    rounds: int
-    failed: int
-    deviation: Array
-    confirmed: bool | None
-    setpoint: Array
+    price: Array  # the answer's, of all sums; of the constraints with a release of states
+    rounds: int  # the last that it saw
+    failed: int  # agent-rounds of this process in which an agent's own code failed
+    deviation: Array  # of x by noise, as ``LocalRound.deviation`` has it; NaN if not known
+    confirmed: bool | None  # passed the test at the end, and lacks no round; None: no test
+    setpoint: Array  # what is to be applied: the answer or the fallback
 
 
 @final
 class AgentStore(Journal):
-    """An agent's memory in a file that only its owner can read, owned by one agent at a time.
+    """An agent's memory, ``start`` if nothing was saved, in a file of one agent at a time.
 
     A commit survives the death of the process. After a loss of power it may be some rounds old:
     the agent's average then has a gap, which the cloud's welcome tells it.
-
-    Args:
-        path: the file, created if missing.
-        start: what to begin with if nothing was saved.
-
-    Raises:
-        BusyError: another process of this agent is running.
-        DiskError: the file cannot be opened.
-        NetworkError: the file is something else, damaged, or of other agents.
     """
 
     def __init__(self, path: str | os.PathLike[str], start: Memory) -> None:
@@ -135,11 +107,7 @@ class AgentStore(Journal):
             raise NetworkError(f"{self.path} was saved by other agents: choose another file")
 
     def save(self, memory: Memory) -> None:
-        """Keep a memory.
-
-        Raises:
-            DiskError: the disk is full or failing; what was saved before is still there.
-        """
+        """Keep a memory; after a DiskError the one before is still there."""
         self.put(_MEMORY, _encoder.encode(memory))
         self.memory = memory
 
@@ -177,7 +145,6 @@ class Agent:
         self._round: LocalRound | None = None
         self._price = np.zeros(0)
         self._confirmed: bool | None = None
-        self._client: Client[FromCloud]
         self._machine: AgentMachine
 
     async def run(self) -> AgentResult:
@@ -189,29 +156,43 @@ class Agent:
             BusyError: another process of this agent is running.
             ExpiredError: its certificate has expired.
         """
-        self._client = Client(
+        split = (self._keys / "helper.pem").exists()
+        client = Client(
             self.cloud,
             self._keys,
             decode_from_cloud,
             limit=self._frame_limit(),
             longest_pause=self.longest_pause,
+            role=_CLOUD if split else "",
         )
-        if (self._keys / "helper.pem").exists():
+        masker = None
+        if split:
             from sottovoce.network.identity.pledges import HelperKnown  # loads cryptography
 
             self._helper = HelperKnown(self._keys, self.group.agents)
-        note("trust", words=WORDS["one" if self._helper is None else "split"])
+            masker = self._helper.masker
+        note("trust", words=WORDS["split" if split else "one"])
         start = pack(self.group.start)
         saved = AgentStore(self._path, Memory(x=start, answer=start))
-        masker = None if self._helper is None else self._helper.masker
-        self._machine = AgentMachine(
+        machine = self._machine = AgentMachine(
             self.group.agents, saved.memory, self._objection, self._join, masker
         )
+
+        def stop(action: Stop) -> None:
+            raise RefusedError(action.code, _refusal(action, saved))
+
+        handlers: Handlers = {
+            Apply: self._apply,
+            Save: lambda action: saved.save(action.memory),
+            SendUp: lambda action: client.send(encode(action.message)),
+            Finish: self._finish,
+            Stop: stop,
+        }
         try:
-            await self._serve(saved)
+            await Runner("agent", handlers, Outcome()).follow(client, machine)
         finally:
             saved.close()
-        memory = self._machine.memory
+        memory = machine.memory
         x = unpack(memory.answer)
         deviation, setpoint = np.full(x.size, np.nan), x
         if self._round is not None:
@@ -228,44 +209,12 @@ class Agent:
             setpoint=setpoint,
         )
 
-    async def _serve(self, saved: AgentStore) -> None:
-        client, machine = self._client, self._machine
-
-        def stop(action: Stop) -> None:
-            raise RefusedError(action.code, _refusal(action, saved))
-
-        handlers: Handlers = {
-            Apply: self._apply,
-            Save: lambda action: saved.save(action.memory),
-            SendUp: lambda action: client.send(encode(action.message)),
-            Finish: self._finish,
-            Stop: stop,
-            Reconnect: partial(reconnect, machine),
-        }
-        runner = Runner("agent", handlers, Outcome())
-
-        async def hear(message: FromCloud | None) -> bool:
-            if message is None and self._helper is not None and not client.has_role(_CLOUD):
-                raise RefusedError(
-                    Code.NOT_YOURS, "the other side must be a split cloud by its certificate"
-                )
-            actions = machine.connected() if message is None else machine.hear(message)
-            await runner.perform_waiting(actions)
-            return machine.conversing
-
-        await client.serve(
-            hear,
-            lost=machine.lost,
-            progress=lambda: machine.memory.round,
-            done=lambda: machine.phase is ClientPhase.DONE,
-        )
-
     def _join(self, welcome: Welcome) -> LocalRound:
         first = self._round is None
         self._round = LocalRound(self.group, welcome)
         if first:
             self._warn(self._round)
-        note("joined", agents=list(self.group.agents[:16]), round=welcome.round)
+        note("joined", agents=list(self.group.agents[:_NAMED]), round=welcome.round)
         if self._round.keeps and self._machine.memory.missed:
             note("own average lacks rounds", level=logging.WARNING, words=_GAP)
         return self._round
@@ -273,7 +222,7 @@ class Agent:
     async def _apply(self, action: Apply) -> None:
         if action.failed:
             level = logging.DEBUG if self._failed else logging.ERROR
-            failed = [self.group.agents[place] for place in action.failed[:16]]
+            failed = [self.group.agents[place] for place in action.failed[:_NAMED]]
             note("no step, going on with a substitute", level=level, agents=failed, round=action.k)
             self._failed += len(action.failed)
         await self._drive(action.k, action.answer)
@@ -297,15 +246,15 @@ class Agent:
             # A device that refuses a setpoint must not stop the run, which would tell of it.
             note("on_state failed", level=logging.ERROR, error=type(error).__name__, round=k)
 
-    def _warn(self, taking_part: LocalRound) -> None:
+    def _warn(self, steps: LocalRound) -> None:
         """Log locally, and send to no one, where a fallback is applied or unsafe."""
-        apart, unsafe = taking_part.apart, taking_part.unsafe() if taking_part.keeps else []
+        unsafe = steps.unsafe() if steps.keeps else []
         for event, agents, words in (
-            ("own set misses the public domain", apart, _APART),
+            ("own set misses the public domain", steps.outside, _APART),
             ("unsafe fallback", unsafe, _UNSAFE),
         ):
             if agents:
-                note(event, level=logging.WARNING, agents=agents[:16], words=words)
+                note(event, level=logging.WARNING, agents=agents[:_NAMED], words=words)
 
     def _objection(self, welcome: Welcome) -> str | None:
         """What is wrong with a run: with who adds the noise an agent goes by its own keys."""

@@ -62,17 +62,12 @@ class AgentGroup:
     @property
     def sizes(self) -> list[int]:
         """How many numbers the state of each agent has."""
-        here = [own.fleet.group for own in self.groups]
-        return [group.dim for group in here for _ in range(group.count)]
+        groups = [member.fleet.group for member in self.groups]
+        return [group.dim for group in groups for _ in range(group.count)]
 
     @staticmethod
     def of_problem(problem: Problem, agents: Sequence[int | str]) -> AgentGroup:
-        """Return agents of a problem that is known as a whole, as in a gateway or a simulation.
-
-        Args:
-            problem: the whole problem.
-            agents: their labels, or their places from 0.
-        """
+        """Return agents, by label or place from 0, of a problem that is known as a whole."""
         instance("problem", problem, Problem, "sv.Problem(...)")
         numbers = _numbers(problem.cloud, agents)
         families = problem.cloud.sums.families
@@ -140,9 +135,9 @@ class AgentGroup:
         instance("cloud", cloud, CloudView, "problem.cloud")
         index, place = cloud.locate(agent)
         group = cloud.groups[index]
-        own = local_set(group, cloud.kept[index], local_rows(local, [group])[group.name])
+        own_set = local_set(group, cloud.kept[index], local_rows(local, [group])[group.name])
         single = replace(group, name=group.label(place), count=1, parameters={})
-        require_nonempty(single, own.of_agent(group, place))
+        require_nonempty(single, own_set.of_agent(group, place))
         first = np.zeros(group.dim)
         if start is not None:
             first = array("start", start, f"{group.dim} numbers")
@@ -150,16 +145,17 @@ class AgentGroup:
             raise InputError(f"start must have {group.dim} numbers, got shape {first.shape}")
         if not np.isfinite(first).all():
             raise InputError("start must be finite")
-        everyone = agent_fleet(cloud.groups, cloud.sums.families, index, ZERO, own)
-        fleet = everyone.some(np.array([place]))
-        safe = read_fallback(fallback, group.some(np.array([place])), own.some(np.array([place])))
+        all_agents = agent_fleet(cloud.groups, cloud.sums.families, index, ZERO, own_set)
+        chosen = np.array([place])
+        fleet = all_agents.some(chosen)
+        safe_state = read_fallback(fallback, group.some(chosen), own_set.some(chosen))
         watched = _watched(group.label(place), group.dim, gradient)
         return AgentGroup(
             cloud=cloud,
             agents=_numbers(cloud, [agent]),
             start=read_only(np.clip(first, group.lower[place], group.upper[place])),
             groups=(LocalGroup(fleet=fleet, gradient=watched),),
-            fallback=read_only(np.full(group.dim, np.nan) if safe is None else safe[0]),
+            fallback=read_only(np.full(group.dim, np.nan) if safe_state is None else safe_state[0]),
         )
 
 

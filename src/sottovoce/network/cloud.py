@@ -15,15 +15,15 @@ from sottovoce.algorithm.algorithm import Algorithm
 from sottovoce.algorithm.dual_averaging import DualAveraging
 from sottovoce.arguments import websocket_address
 from sottovoce.errors import InputError
+from sottovoce.network import LINGER_SECONDS, STALL_SECONDS
 from sottovoce.network.config import Noise
-from sottovoce.network.defaults import LINGER_SECONDS, STALL_SECONDS
-from sottovoce.network.identity.certificates import Authorization
+from sottovoce.network.identity.certificates import HELPER, Authorization
 from sottovoce.network.observe.logs import note
 from sottovoce.network.observe.operator_pages import Facts, Pages
 from sottovoce.network.observe.page.live import Live
 from sottovoce.network.protocol.actions import Record
 from sottovoce.network.protocol.cloud_machine import CloudMachine, CloudPhase
-from sottovoce.network.protocol.codec import decode_from_helper, encode, frame_limit
+from sottovoce.network.protocol.codec import decode_from_helper, encode
 from sottovoce.network.protocol.messages import LONGEST_WAIT, FromHelper
 from sottovoce.network.protocol.receipt import Notary
 from sottovoce.network.round_arithmetic import (
@@ -56,24 +56,14 @@ Straggler = Literal["wait", "hold"]
 @final
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class CloudResult:
-    """How a run ended, without a single state: those stay with the agents.
+    """How a run ended, without a single state: those stay with the agents."""
 
-    Attributes:
-        price: the prices of the sums: averaged if the algorithm averages, else the last. With the
-            paper's release the multipliers of the constraints.
-        rounds: rounds released.
-        seconds: how long this process took.
-        held: agent-rounds of this process in which an agent's last contribution was reused.
-        refused: refusals by code in this process, and contributions clipped.
-        confirmed: whether the answer passed the test at the end; None where the plan has none.
-    """
-
-    price: Array
+    price: Array  # of the sums, averaged or the last; multipliers with the paper's release
     rounds: int
-    seconds: float
-    held: int
-    refused: dict[str, int]
-    confirmed: bool | None = None
+    seconds: float  # how long this process took
+    held: int  # agent-rounds of this process in which a last contribution was reused
+    refused: dict[str, int]  # by code, by this process; contributions clipped as well
+    confirmed: bool | None = None  # whether the answer passed the test; None: the plan has none
 
 
 @final
@@ -89,17 +79,15 @@ class Cloud(Service):
         listen: address and port; port 0 takes a free one.
         algorithm: ``DualAveraging()`` by default; for a plan with another release than sums, the
             algorithm that works with it.
-        straggler: "wait" for every agent, or "hold": where agents miss the deadline, what they
-            said last counts again. A plan that hides a trajectory does not cover that, so it is
-            refused there.
-        deadline: seconds, for "hold".
+        straggler: "wait" for every agent, or "hold": the last contribution of agents that miss the
+            ``deadline`` (seconds) counts again. Refused for a plan that hides a trajectory.
         ledger: accounts of the agents; the run is charged there before round 1, and every round
             is fenced there before it is sent.
         seed: simulate noise as ``simulate`` does with this seed; nothing is private then, and
             agents refuse unless they were started with ``allow_simulated``.
         keep_states: keep the contributions of every round in the store, for an audit.
-        apply_after: seconds from the end until all agents apply a confirmed answer, up to 600: long
-            enough for all agents to learn of the end, so that they apply it at the same time.
+        apply_after: seconds, up to 600, from the end until all agents apply a confirmed answer:
+            long enough for all of them to learn of the end.
         stall: seconds without a round after which /healthz says that the run is stalled.
         new: begin a new run where the store is damaged or has lost rounds, and only there.
         helper: address of the other half, ``wss://host:port``, for a plan with
@@ -168,11 +156,10 @@ class Cloud(Service):
             HaltedError: the store was rolled back.
             DivergedError: prices diverged.
             StoreError: the store is damaged, or has lost rounds that were released.
-            DiskError: the store cannot be written now; start again to continue.
+            DiskError, UnavailableError: store or ledger cannot be written now; start again.
             BusyError: another cloud has the store or the port.
             BudgetError: the ledger has no room for the run.
             RollbackError: the ledger knows rounds that the store does not hold as they were sent.
-            UnavailableError: the ledger cannot be written now; start again to continue.
         """
         await self.start()
         try:
@@ -207,7 +194,7 @@ class Cloud(Service):
             rounds=self.rounds,
             seconds=time.perf_counter() - self._began,
             held=self._metrics.held,
-            refused={str(code): count for code, count in self._metrics.refused.items()},
+            refused=dict(self._metrics.refused),
             confirmed=self._machine.confirmed,
         )
 
@@ -229,21 +216,16 @@ class Cloud(Service):
         store.pin(config)
         check_store(plan, store)
         self._charge(self.ledger, plan, run_id, "cloud")
-        sampler = (
-            deployed_sampler(plan)
-            if seed is None
-            else SimulatedSampler(noisy_sigma(plan), seed, done=store.released)
-        )
+        if seed is None:
+            sampler = deployed_sampler(plan)
+        else:
+            sampler = SimulatedSampler(noisy_sigma(plan), seed, done=store.released)
         note("preparing", rounds=store.released)  # takes the store's rounds again
         self._rounds = Rounds(plan, algorithm, sampler, self.rounds)
         last, silent = resumed(store, self._rounds, setup, secure=seed is None)
+        notary, hold = Notary(round_key(keys), config.hash), self.deadline is not None
         self._machine = CloudMachine(
-            setup,
-            Notary(round_key(keys), config.hash),
-            store.digest,
-            last=last,
-            hold=self.deadline is not None,
-            silent=silent,
+            setup, notary, store.digest, last=last, hold=hold, silent=silent
         )
         self._runner = runner = CloudRunner(
             self._machine, self._rounds, store, self._outcome, refused=self._metrics.refused
@@ -256,16 +238,10 @@ class Cloud(Service):
             self._machine,
             runner,
             Limits(agents=setup.agents, numbers=numbers),
-            frame=frame_limit(agents=setup.agents, size=numbers),
             metrics=self._metrics,
         )
         self._live = Live(
-            self._metrics,
-            plan=plan,
-            config=config,
-            ledger=self.ledger,
-            sample=lambda: self._machine.last,
-            facts=self._facts,
+            self._metrics, plan, config, self.ledger, lambda: self._machine.last, self._facts
         )
         if self.helper is not None:
             self._join_halves(self.helper, keys)
@@ -281,6 +257,7 @@ class Cloud(Service):
             decode_from_helper,
             limit=(1 << 16) + cloud.agents * (704 + 8 * cloud.sums.count),
             longest_pause=LONGEST_PAUSE,
+            role=HELPER,
         )
         runner.link = link = HelperLink(
             machine.setup.config,
@@ -323,6 +300,6 @@ class Cloud(Service):
             last_to_answer=self._attendance.laggards(),
             unreadable=self._authorization.unreadable,
             held=self._metrics.held,
-            refused={str(code): count for code, count in self._metrics.refused.items()},
+            refused=dict(self._metrics.refused),
             turned_away=dict(self._metrics.turned_away),
         )

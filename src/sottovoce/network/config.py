@@ -51,11 +51,7 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
 
 def read_config(text: str) -> RunConfig:
-    """Read a configuration that another machine wrote.
-
-    Raises:
-        InputError: if it is not one.
-    """
+    """Read a configuration that another machine wrote."""
     try:
         return msgspec.convert(json.loads(text), RunConfig)
     except (ValueError, RecursionError, msgspec.ValidationError) as error:
@@ -75,11 +71,7 @@ def describe(algorithm: Algorithm) -> dict[str, Any]:
 
 
 def algorithm_of(description: Mapping[str, Any]) -> Algorithm:
-    """Return the algorithm that ``describe`` described.
-
-    Raises:
-        InputError: if this version does not know it.
-    """
+    """Return the algorithm that ``describe`` described."""
     values = dict(description)
     name = values.pop("name", None)
     known = {name: DualAveraging} if name == DualAveraging.__name__ else _algorithms()

@@ -18,12 +18,7 @@ class HaltedError(NetworkError):
 
 @final
 class DivergedError(NetworkError):
-    """Prices diverged, or a sum left its certified range: the run has failed for good.
-
-    Attributes:
-        k: the round.
-        reason: which of the two.
-    """
+    """Prices diverged, or a sum left its certified range in round k: the run failed for good."""
 
     def __init__(self, k: int, reason: str = "prices diverged") -> None:
         super().__init__(
@@ -64,11 +59,7 @@ class ExpiredError(NetworkError):
 
 @final
 class RefusedError(NetworkError):
-    """The other side refused, and asking again at once cannot help.
-
-    Attributes:
-        code: why.
-    """
+    """The other side refused by a code, and asking again at once cannot help."""
 
     def __init__(self, code: Code, message: str) -> None:
         super().__init__(message)

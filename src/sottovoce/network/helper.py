@@ -18,13 +18,13 @@ from aiohttp import web
 
 from sottovoce.arguments import instance
 from sottovoce.errors import InputError, PrivacyError
+from sottovoce.network import LINGER_SECONDS
 from sottovoce.network.config import RunConfig, algorithm_of, read_config
-from sottovoce.network.defaults import LINGER_SECONDS
 from sottovoce.network.identity.certificates import CLOUD, Authorization
 from sottovoce.network.identity.pledges import HelperKeys
 from sottovoce.network.journal import Journal
 from sottovoce.network.observe.logs import note
-from sottovoce.network.protocol.actions import Action, AnswerRound, Close, Send
+from sottovoce.network.protocol.actions import Action, AnswerRound
 from sottovoce.network.protocol.cloud_machine import CloudPhase
 from sottovoce.network.protocol.codec import decode_to_helper
 from sottovoce.network.protocol.helper_machine import HelperMachine
@@ -41,8 +41,7 @@ from sottovoce.privacy.sampler import SecureSampler
 from sottovoce.privacy.trust import SplitCloud
 
 _HEAD: Final = 1 << 16
-_EACH: Final = 64
-"""Bytes of a question for each agent, at most."""
+_EACH: Final = 64  # bytes of a question for each agent, at most
 
 
 @final
@@ -120,20 +119,14 @@ class Helper(Service):
         # It holds sums of masks with noise, and hashes that name who took part: no contribution.
         self._store = store = Journal(self.store, "helper", keep=True)
         self._machine = HelperMachine(self._runs, key, store.digest, store.last)
-        handlers: Handlers = {
-            Send: lambda action: server.post(action),
-            Close: lambda action: server.disconnect(action.peer),
-            AnswerRound: self._answer,
-        }
-        runner = Runner(
-            "helper", handlers, self._outcome, journal=store, refused=self._metrics.refused
-        )
-        server = Server(
+        handlers: Handlers = {AnswerRound: self._answer}
+        refused = self._metrics.refused
+        runner = Runner("helper", handlers, self._outcome, journal=store, refused=refused)
+        runner.server = server = Server(
             authorization,
             self._machine,
             runner,
-            Limits(agents=1, numbers=_EACH * agents // 8),
-            frame=_HEAD + _EACH * agents,
+            Limits(agents=1, numbers=_EACH * agents // 8, head=_HEAD),
             metrics=self._metrics,
             decode=decode_to_helper,
             role=CLOUD,
@@ -159,18 +152,14 @@ class Helper(Service):
     def _expected(self, text: str) -> RunConfig | None:
         """The configuration, if it is what this helper would have written itself."""
         try:
-            asked = read_config(text)
-            mine = make_config(
-                self.plan,
-                algorithm_of(asked.algorithm),
-                rounds=asked.rounds,
-                noise="secure",
-                run_id=asked.run_id,
+            read = read_config(text)
+            rounds, algorithm = read.rounds, algorithm_of(read.algorithm)
+            config = make_config(
+                self.plan, algorithm, rounds=rounds, noise="secure", run_id=read.run_id
             )
         except InputError:
             return None
-        covered = isinstance(asked.rounds, int) and 1 <= asked.rounds <= self.plan.rounds
-        return mine if covered and mine.text == text else None
+        return config if 1 <= rounds <= self.plan.rounds and config.text == text else None
 
     def _answer(self, action: AnswerRound) -> list[Action]:
         assert self._answers is not None  # noqa: S101  nothing is asked before a run is opened

@@ -68,13 +68,8 @@ BEGIN UPDATE rounds SET said = NULL, said_seal = NULL WHERE k = NEW.k - 1; END
 """
 """Makes erasing part of the statement that commits. TEMP: it is this process that asks for it."""
 
-_DURABLE: Final = (
-    "synchronous = FULL",
-    "secure_delete = ON",
-    f"wal_autocheckpoint = {LOG_PAGES}",
-)
-_QUICK: Final = ("synchronous = NORMAL",)
-"""Only copying the log into the file waits for the disk."""
+_DURABLE: Final = ("synchronous = FULL", "secure_delete = ON", f"wal_autocheckpoint = {LOG_PAGES}")
+_QUICK: Final = ("synchronous = NORMAL",)  # only copying the log into the file waits for the disk
 
 
 class RunNote(Struct, frozen=True, kw_only=True):
@@ -88,11 +83,6 @@ class RunNote(Struct, frozen=True, kw_only=True):
     reason: str = ""  # why it was halted or failed
     # Refusals by code and first agent: how many, when the first and the last, and in which round.
     incidents: dict[str, tuple[int, str, str, int]] = {}
-
-    @property
-    def first_digest(self) -> bytes:
-        """digest(0), with which the chain of rounds begins."""
-        return hashlib.sha256(self.config.encode()).digest()
 
     @property
     def refused(self) -> dict[str, int]:
@@ -191,12 +181,6 @@ class Journal(JournalReader):
         keep: keep what agents said in every round, for an audit.
         durable: whether a commit waits for the disk, and a marker guards against old copies.
         new: begin a new run where a journal is damaged or has lost rounds; its files are set aside.
-
-    Raises:
-        BusyError: another process owns it.
-        StoreError: it is not a journal, is damaged, or has lost rounds that were released.
-        HaltedError: the run was halted, or failed.
-        DiskError: it cannot be read or written now.
     """
 
     def __init__(
@@ -211,8 +195,7 @@ class Journal(JournalReader):
         # Two names of one file are one journal, with one lock and one marker.
         self.path = Path(path).resolve()
         self.run: RunNote
-        self.last: JournalRow | None = None
-        """The last round."""
+        self.last: JournalRow | None = None  # the last round
         self._role: Role = role
         self._keep, self._durable = keep, durable
         self._flushed = True
@@ -367,7 +350,7 @@ class Journal(JournalReader):
 
     def _verify(self) -> None:
         """Check every row and the chain of digests."""
-        previous, last = self.run.first_digest, None
+        previous, last = hashlib.sha256(self.run.config.encode()).digest(), None
         for row in self.rounds():
             after = 1 if last is None else last.k + 1
             if row.k != after or row.digest != next_digest(

@@ -18,9 +18,7 @@ from sottovoce.errors import NetworkError
 from sottovoce.network.failures import BusyError, DiskError, StoreError
 
 APPLICATION: Final = 0x53564F43
-SCHEMA: Final = 7
-"""The layout of the tables; a file of another one is refused."""
-
+SCHEMA: Final = 7  # the layout of the tables; a file of another one is refused
 LOG_PAGES: Final = 256
 LOG_BYTES: Final = (LOG_PAGES + 16) * (4096 + 24)
 """SQLite's log: pages after which it is copied into the file and begun again, with room for what is
@@ -90,13 +88,8 @@ class Marker:
     disk. It is never ahead of what the journal has promised to keep, so it accuses no honest one;
     after a loss of power it may be some rounds behind, and then proves that much less. A write
     replaces one sector, which neither a kill nor a loss of power tears, and the file is created
-    whole: an empty one was emptied by something else, and counts as damaged.
-
-    Args:
-        journal: the journal's file, without symbolic links; None for a marker that is not kept.
-
-    Raises:
-        StoreError: the marker is damaged.
+    whole: an empty one was emptied by something else, and counts as damaged. The journal's path has
+    no symbolic links; without one no marker is kept.
     """
 
     def __init__(self, journal: Path | None) -> None:
@@ -149,11 +142,7 @@ def damaged(path: os.PathLike[str], what: str) -> StoreError:
 
 
 def checkpoint(database: sqlite3.Connection, path: Path) -> None:
-    """Copy the log into the file, durably.
-
-    Raises:
-        DiskError: the disk is full or failing, or a reader holds an older state open.
-    """
+    """Copy the log into the file, durably."""
     with translated(path):
         busy, _, _ = database.execute("PRAGMA wal_checkpoint(FULL)").fetchone()
     if busy:
@@ -202,12 +191,7 @@ def set_aside(path: Path) -> None:
 def lock_file(path: Path, *, owner: str) -> sqlite3.Connection:
     """Take the lock beside a file; the system gives it back when this process dies.
 
-    Args:
-        path: the file, without symbolic links: two names of a file must meet at one lock.
-        owner: what else could be using it, for the message.
-
-    Raises:
-        BusyError: another process has it.
+    The path has no symbolic links: two names of a file must meet at one lock.
     """
     lock = path.with_name(path.name + ".lock")
     touch(lock)

@@ -83,21 +83,21 @@ class LocalRound:
         self._substituted: NDArray[np.bool_] | None = None
         self._raised = False
         self._bounds = (np.array(lower), np.array(upper))
-        self._apart = np.zeros(lower.size, dtype=np.bool_)
+        self._outside = np.zeros(lower.size, dtype=np.bool_)
         self._parts: list[tuple[slice | Integers, tuple[int, int], Any]] = []
         nearest = self._prepare(lower, upper)
         # Where the run keeps constraints, nothing is applied before it is confirmed.
         self.keeps = config.promise.get("feasible") is not None
         # Agents whose own sets miss the public bounds apply their fallbacks in any case.
-        self.apart = np.unique(np.array(group.agents)[self._owner[self._apart]]).tolist()
-        start = np.where(self._apart, nearest, self.begin(np.clip(group.start, lower, upper)))
+        self.outside = np.unique(np.array(group.agents)[self._owner[self._outside]]).tolist()
+        start = np.where(self._outside, nearest, self.begin(np.clip(group.start, lower, upper)))
         self._fallback = np.where(np.isnan(group.fallback), start, group.fallback)
 
     def applied(self, answer: Array, confirmed: bool | None) -> tuple[Array, Which]:
         """Return what is to be applied, given the answer so far and whether it was confirmed."""
-        if (self.keeps and not confirmed) or self._apart.all():
+        if (self.keeps and not confirmed) or self._outside.all():
             return self._fallback, "fallback"
-        setpoint = np.where(self._apart, self._fallback, answer) if self.apart else answer
+        setpoint = np.where(self._outside, self._fallback, answer) if self.outside else answer
         return setpoint, "answer" if confirmed else "average"
 
     def unsafe(self) -> list[int]:
@@ -114,8 +114,8 @@ class LocalRound:
     def begin(self, x: Array) -> Array:
         """The points of the agents' own sets nearest to x, which lies in the public bounds."""
         nearest = np.array(x)
-        for here, shape, part in self._parts:
-            nearest[here] = part.begin(x[here].reshape(shape)).ravel()
+        for columns, shape, step in self._parts:
+            nearest[columns] = step.begin(x[columns].reshape(shape)).ravel()
         return nearest
 
     def contributions(self, x: Array) -> Integers | None:
@@ -123,8 +123,8 @@ class LocalRound:
         if self._welcome.states:
             return None
         total = np.zeros(self._welcome.prices)
-        for here, shape, part in self._parts:
-            total += part.contributions(x[here].reshape(shape))
+        for columns, shape, step in self._parts:
+            total += step.contributions(x[columns].reshape(shape))
         return self._asked(total)
 
     def __call__(
@@ -140,30 +140,25 @@ class LocalRound:
     ) -> LocalStep:
         """Take round k from x(k), what was last contributed, with what the cloud released in it.
 
-        Args:
-            k: the round.
-            x: x(k).
-            answer: so far.
-            price: what the round says.
-            y: likewise, the gradient entries of a release that has them.
-            proximal: what the proximal terms remember; nothing before round 1.
-            since: the first round in which x may have counted; k unless rounds were missed.
+        ``proximal`` is what the proximal terms remember, nothing before round 1; ``since`` the
+        first round in which x may have counted, k unless rounds were missed.
         """
-        kept = np.array(proximal if proximal.size else [x, np.zeros(x.size)]).reshape(2, -1)
+        memory = np.array(proximal if proximal.size else [x, np.zeros(x.size)]).reshape(2, -1)
         after, total = np.empty(x.size), np.zeros(self._welcome.prices)
-        for here, shape, part in self._parts:
-            before = x[here].reshape(shape), kept[:, here].reshape(2, *shape)
-            own, remembered, added = self._tried(part, k, *before, price, y)
-            after[here], kept[:, here] = own.ravel(), remembered.reshape(2, -1)
+        for columns, shape, own_step in self._parts:
+            before = x[columns].reshape(shape), memory[:, columns].reshape(2, *shape)
+            moved, remembered, added = self._tried(own_step, k, *before, price, y)
+            after[columns], memory[:, columns] = moved.ravel(), remembered.reshape(2, -1)
             total += added
         rounds = range(since or k, k + 1)
-        failed = np.unique(self._owner[~np.isfinite(after)])
+        failed = self._owner[~np.isfinite(after)]
         if not failed.size:
             values = None if self._welcome.states else self._asked(total)
             averaged = self._averaged(rounds, answer, x, after)
             self._substituted = None
         else:
             # Stopping would stop the run, which tells something of the state. The device stays put.
+            failed = np.unique(failed)
             lost = np.isin(self._owner, failed)
             averaged = self._averaged(rounds, answer, x, np.where(lost, answer, after))
             self._substituted = lost
@@ -172,7 +167,7 @@ class LocalRound:
         return LocalStep(
             x=after,
             answer=averaged,
-            proximal=NOTHING if self._shares is None else kept.ravel(),
+            proximal=NOTHING if self._shares is None else memory.ravel(),
             values=values,
             failed=failed,
         )
@@ -194,66 +189,66 @@ class LocalRound:
 
     def _asked(self, total: Array) -> Integers:
         """The integers of the sums that the cloud asked for, in their certified range."""
-        whole = total[self._sums].astype(np.int64)
-        return np.minimum(np.maximum(whole, self._least), self._most)
+        steps = total[self._sums].astype(np.int64)
+        return np.minimum(np.maximum(steps, self._least), self._most)
 
     def _tried(
-        self, part: Any, k: int, x: Array, kept: Array, price: Array, y: Array
+        self, own_step: Any, k: int, x: Array, memory: Array, price: Array, y: Array
     ) -> tuple[Array, Array, Array]:
         """One part's round; no other part's may depend on whether its code fails."""
         try:
             if self._welcome.states:
-                return part(k, x, price, y), kept, np.zeros(price.size)
-            step: tuple[Array, Array, Array] = part(k, x, kept, price)
-            return step
+                return own_step(k, x, price, y), memory, np.zeros(price.size)
+            result: tuple[Array, Array, Array] = own_step(k, x, memory, price)
+            return result
         except Exception as error:
             # Its text could quote the state; where it was raised cannot.
-            last = traceback.extract_tb(error.__traceback__)[-1]
-            where = f"{last.filename}:{last.lineno}"
+            frame = traceback.extract_tb(error.__traceback__)[-1]
+            place = f"{frame.filename}:{frame.lineno}"
             level = logging.DEBUG if self._raised else logging.ERROR
-            note("own code failed", level=level, error=type(error).__name__, where=where)
+            note("own code failed", level=level, error=type(error).__name__, where=place)
             self._raised = True
-            return np.full(x.shape, np.nan), kept, np.zeros(price.size)
+            return np.full(x.shape, np.nan), memory, np.zeros(price.size)
 
     def _prepare(self, lower: Array, upper: Array) -> Array:
         """Get all groups ready; return the nearest points of sets that miss the public bounds."""
         nearest, begin = np.zeros(lower.size), 0
         boxes = isinstance(self._algorithm, GradientSteps)
-        for own in self._group.groups:
-            fleet = own.fleet
-            columns = begin + np.arange(own.size).reshape(fleet.group.count, fleet.group.dim)
-            begin += own.size
-            missing = _apart(fleet, lower[columns], upper[columns])
+        for group in self._group.groups:
+            fleet = group.fleet
+            columns = begin + np.arange(group.size).reshape(fleet.group.count, fleet.group.dim)
+            begin += group.size
+            missing = _misses_domain(fleet, lower[columns], upper[columns])
             if not missing.all():
-                kept = np.flatnonzero(~missing)
-                those = own if not missing.any() else replace(own, fleet=fleet.some(kept))
-                self._append(those, columns[kept], lower[columns[kept]], upper[columns[kept]])
+                rows = np.flatnonzero(~missing)
+                inside = group if not missing.any() else replace(group, fleet=fleet.some(rows))
+                self._append(inside, columns[rows], lower[columns[rows]], upper[columns[rows]])
             for place in np.flatnonzero(missing):
-                one, here = fleet.some(np.array([place])), columns[place : place + 1]
-                public, nearest[here] = nearest_points(one, lower[here], upper[here], boxes=boxes)
-                still = LocalGroup(fleet=replace(one, objective=ZERO, local=None))
-                self._append(still, here, public, public)
-                self._apart[here] = True
+                agent, span = fleet.some(np.array([place])), columns[place : place + 1]
+                public, nearest[span] = nearest_points(agent, lower[span], upper[span], boxes=boxes)
+                public_group = LocalGroup(fleet=replace(agent, objective=ZERO, local=None))
+                self._append(public_group, span, public, public)
+                self._outside[span] = True
         return nearest
 
-    def _append(self, own: LocalGroup, columns: Integers, lower: Array, upper: Array) -> None:
-        if own.fleet.local is not None:
-            lower, upper = own_bounds(own.fleet.group, own.fleet.local, lower, upper)
+    def _append(self, group: LocalGroup, columns: Integers, lower: Array, upper: Array) -> None:
+        if group.fleet.local is not None:
+            lower, upper = own_bounds(group.fleet.group, group.fleet.local, lower, upper)
         first, last = int(columns[0, 0]), int(columns[-1, -1])
-        whole = last - first + 1 == columns.size
-        here = slice(first, last + 1) if whole else columns.ravel()
-        self._bounds[0][here], self._bounds[1][here] = lower.ravel(), upper.ravel()
-        self._parts.append((here, columns.shape, self._part(own, lower, upper, first)))
+        contiguous = last - first + 1 == columns.size
+        index = slice(first, last + 1) if contiguous else columns.ravel()
+        self._bounds[0][index], self._bounds[1][index] = lower.ravel(), upper.ravel()
+        self._parts.append((index, columns.shape, self._part(group, lower, upper, first)))
 
-    def _part(self, own: LocalGroup, lower: Array, upper: Array, begin: int) -> Any:
+    def _part(self, group: LocalGroup, lower: Array, upper: Array, begin: int) -> Any:
         algorithm, cloud, welcome = self._algorithm, self._group.cloud, self._welcome
         if isinstance(algorithm, GradientSteps):
             return release_of(algorithm.release).contribution(
-                cloud, own, algorithm, welcome=welcome, begin=begin, bounds=(lower, upper)
+                cloud, group, algorithm, welcome=welcome, begin=begin, bounds=(lower, upper)
             )
         grid = np.ones(welcome.prices)
         grid[self._sums] = unpack(welcome.grid)
-        kernel = FleetKernel(own.fleet, lower, upper, gradient=own.gradient)
+        kernel = FleetKernel(group.fleet, lower, upper, gradient=group.gradient)
         return FleetStep(kernel, theta=algorithm.theta, grid=grid)
 
     def deviation(self, x: Array, price: Array) -> Array:
@@ -266,13 +261,8 @@ class LocalRound:
         **Assumed**: the ``n_o`` agents of a sum answer to its price alike, so that one of them
         takes ``B s_o / (n_o s_o' B s_o)`` of the noise, and different sums move it independently.
         Local rows do not count. An objective that is code counts as curved alike in all components.
-        Nothing is larger than half the width of the box, which is the most that it can be.
-
-        Args:
-            x: the agents' answers, one after the other.
-            price: the answer's prices.
-
-        NaN with gradient steps, whose answers are no averages, and before any price is known.
+        Nothing is larger than half the width of the box, which is the most that it can be. NaN
+        with gradient steps, whose answers are no averages, and before any price is known.
         """
         welcome, sums = self._welcome, self._group.cloud.sums
         deviation = np.full(x.size, np.nan)
@@ -282,16 +272,16 @@ class LocalRound:
         halves = 2.0 if self._config.split else 1.0
         noise[welcome.sums] = unpack(welcome.grid) * STEPS * np.sqrt(halves)
         averaged = noise * weights_norm(self._config.rounds)
-        each = averaged / np.maximum(agents_of(sums, self._group.cloud.groups), 1)
+        share = averaged / np.maximum(agents_of(sums, self._group.cloud.groups), 1)
         box, begin = (unpack(welcome.lower), unpack(welcome.upper)), 0
-        for own in self._group.groups:
-            shape = (own.fleet.group.count, own.fleet.group.dim)
-            here = slice(begin, begin + own.size)
-            lower, upper, at = (v[here].reshape(shape) for v in (*box, x))
+        for group in self._group.groups:
+            shape = (group.fleet.group.count, group.fleet.group.dim)
+            index = slice(begin, begin + group.size)
+            lower, upper, state = (v[index].reshape(shape) for v in (*box, x))
             # The answer is there: a formula without curvature at that point must not take it away.
             with suppress(ArithmeticError, np.linalg.LinAlgError), np.errstate(all="ignore"):
-                deviation[here] = _deviation(own, at, price, each, (lower, upper)).ravel()
-            begin = here.stop
+                deviation[index] = _deviation(group, state, price, share, (lower, upper)).ravel()
+            begin = index.stop
         return deviation
 
 
@@ -303,15 +293,17 @@ class FleetStep:
         self._kernel, self._theta, self._grid = kernel, theta, np.array(grid)
         self._fleet = FleetStates(kernel, kernel.lower)
 
-    def __call__(self, k: int, x: Array, kept: Array, price: Array) -> tuple[Array, Array, Array]:
-        """Take x(k), shape (count, d), to x(k+1), and z and W, shape (2, count, d), with it.
+    def __call__(self, k: int, x: Array, memory: Array, price: Array) -> tuple[Array, Array, Array]:
+        """Take x(k), shape (count, d), and z and W, shape (2, count, d), a round on.
 
-        Returns:
-            x(k+1), z and W likewise, and the contributions in grid steps, shape (p,).
+        Also returned are the contributions in grid steps, shape (p,).
         """
         fleet, width = self._fleet, self._kernel.width
         self._place(x)
-        fleet.center[:], fleet.worth[:] = to_lanes(kept[0], width), to_lanes(kept[1, :, :1], width)
+        fleet.center[:], fleet.worth[:] = (
+            to_lanes(memory[0], width),
+            to_lanes(memory[1, :, :1], width),
+        )
         price = np.array(price)  # what came from a message is read-only
         total = fleet.round(k, price, theta=self._theta, share=0.0, grid=self._grid)
         return fleet.states, fleet.proximal, total
@@ -329,14 +321,14 @@ class FleetStep:
         self._fleet.x[:] = to_lanes(x, self._kernel.width)
 
 
-def _apart(fleet: Fleet, lower: Array, upper: Array) -> NDArray[np.bool_]:
+def _misses_domain(fleet: Fleet, lower: Array, upper: Array) -> NDArray[np.bool_]:
     """Which agents have no point of their own set between public bounds, (count, d) each."""
 
     def misses(places: slice) -> bool:
-        own = fleet if places.stop is None else fleet.some(np.array([places.start]))
+        some = fleet if places.stop is None else fleet.some(np.array([places.start]))
         try:
-            if own.local is not None:
-                own_bounds(own.group, own.local, lower[places], upper[places])
+            if some.local is not None:
+                own_bounds(some.group, some.local, lower[places], upper[places])
         except ProblemError:
             return True
         return False
@@ -354,13 +346,15 @@ def nearest_points(fleet: Fleet, lower: Array, upper: Array, *, boxes: bool) -> 
     agent is a fleet of one, bounds have shape (1, d); with ``boxes``, as for gradient steps, agents
     keep to boxes whatever rows they have.
     """
-    own = fleet.local
-    assert own is not None  # noqa: S101  a public box cannot miss itself
+    private_set = fleet.local
+    assert private_set is not None  # noqa: S101  a public box cannot miss itself
     public = lower / 2.0 + upper / 2.0
-    if boxes or not own.rows:
-        public = np.clip(np.clip(public, own.lower, own.upper), lower, upper)
-        return public, np.clip(public, own.lower, own.upper)
-    private = FleetKernel(replace(fleet, objective=ZERO, sums=()), own.lower, own.upper)
+    if boxes or not private_set.rows:
+        public = np.clip(np.clip(public, private_set.lower, private_set.upper), lower, upper)
+        return public, np.clip(public, private_set.lower, private_set.upper)
+    private = FleetKernel(
+        replace(fleet, objective=ZERO, sums=()), private_set.lower, private_set.upper
+    )
     for _ in range(_STEPS):
         point = FleetStates(private, public).states
         before, public = public, np.clip(point, lower, upper)
@@ -370,31 +364,31 @@ def nearest_points(fleet: Fleet, lower: Array, upper: Array, *, boxes: bool) -> 
 
 
 def _deviation(
-    own: LocalGroup, x: Array, price: Array, each: Array, box: tuple[Array, Array]
+    group: LocalGroup, x: Array, price: Array, share: Array, box: tuple[Array, Array]
 ) -> Array:
     lower, upper = box
     width = upper - lower
     free = (x > lower + _AT_BOUND * width) & (x < upper - _AT_BOUND * width)
-    inverse = _inverse(_hessian(own, x, price), free)
+    inverse = _inverse(_hessian(group, x, price), free)
     total = np.zeros(x.shape)
-    for row, slope in _slopes(own.fleet, x):
-        if price[row] == 0.0 or each[row] == 0.0:
+    for row, slope in _slopes(group.fleet, x):
+        if price[row] == 0.0 or share[row] == 0.0:
             continue
         moved = np.einsum("iab,ib->ia", inverse, slope)
-        taken = np.einsum("ia,ia->i", slope, moved)
-        step = np.where(taken[:, np.newaxis] > 0, moved / taken[:, np.newaxis], 0.0)
-        total += np.square(each[row] * step)
+        response = np.einsum("ia,ia->i", slope, moved)
+        step = np.where(response[:, np.newaxis] > 0, moved / response[:, np.newaxis], 0.0)
+        total += np.square(share[row] * step)
     return np.minimum(np.sqrt(total), 0.5 * width)
 
 
 def _inverse(hessian: Array, free: NDArray[np.bool_]) -> Array:
     """The inverse over the free components, 0 for the others."""
-    one = np.eye(hessian.shape[1])
+    identity = np.eye(hessian.shape[1])
     mask = free[:, :, np.newaxis] * free[:, np.newaxis, :]
     size = np.max(np.abs(hessian), axis=(1, 2), keepdims=True)
-    kept = np.where(mask, hessian, 0.0) + one * np.where(size > 0, _FLAT * size, 1.0)
-    kept = kept + one * np.where(free[:, np.newaxis, :], 0.0, 1.0)
-    return np.asarray(np.where(mask, np.linalg.inv(kept), 0.0))
+    masked = np.where(mask, hessian, 0.0) + identity * np.where(size > 0, _FLAT * size, 1.0)
+    masked = masked + identity * np.where(free[:, np.newaxis, :], 0.0, 1.0)
+    return np.asarray(np.where(mask, np.linalg.inv(masked), 0.0))
 
 
 def _hessian(own: LocalGroup, x: Array, price: Array) -> Array:

@@ -38,11 +38,8 @@ _KEY: Final = 32
 _BLOCK: Final = 16
 _LITTLE: Final = np.dtype("<i8")
 
-AHEAD_BYTES: Final = 1 << 20
-"""How much of all key streams together is drawn ahead."""
-
-MOST_AHEAD: Final = 1_024
-"""Rounds drawn ahead at most."""
+AHEAD_BYTES: Final = 1 << 20  # how much of all key streams together is drawn ahead
+MOST_AHEAD: Final = 1_024  # rounds drawn ahead at most
 
 
 def new_session() -> bytes:
@@ -55,8 +52,8 @@ class Secret:
     """What an agent, or a gateway, and the helper share; ``own`` is the key of either side."""
 
     def __init__(self, own: X25519PrivateKey, *, agent: bytes, helper: bytes) -> None:
-        here = own.public_key().public_bytes_raw()
-        other = helper if here == agent else agent
+        public = own.public_key().public_bytes_raw()
+        other = helper if public == agent else agent
         self._shared = own.exchange(X25519PublicKey.from_public_bytes(other))
         self._names = agent + helper
 

@@ -63,12 +63,9 @@ async def _to_the_end(main: Coroutine[Any, Any, Answer], heard: list[signal.Sign
 
 @final
 class Supervisor:
-    """Starts background tasks and reports the first that ends before ``stop``.
+    """Starts background tasks and tells ``failed`` of each that ends before ``stop``, and why.
 
     A task that is not awaited fails silently.
-
-    Args:
-        failed: called with the reason when a task has ended, whatever it ended with.
     """
 
     def __init__(self, failed: Callable[[SottovoceError], None]) -> None:

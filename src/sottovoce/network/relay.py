@@ -6,30 +6,19 @@ import asyncio
 import os
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
-from functools import partial
 from typing import Final, final
 
 from sottovoce.arguments import instance, path_of, websocket_address
 from sottovoce.errors import InputError
+from sottovoce.network import LINGER_SECONDS
 from sottovoce.network.config import read_config, welcome_objection
-from sottovoce.network.defaults import LINGER_SECONDS
 from sottovoce.network.identity.certificates import Authorization
 from sottovoce.network.observe.logs import note
-from sottovoce.network.protocol.actions import (
-    Close,
-    Commit,
-    Finish,
-    Reconnect,
-    Send,
-    SendUp,
-    Setup,
-    Stop,
-)
-from sottovoce.network.protocol.client_machine import ClientPhase
-from sottovoce.network.protocol.codec import decode_from_cloud, encode, frame_limit
-from sottovoce.network.protocol.messages import FromCloud, Round, Welcome
+from sottovoce.network.protocol.actions import Commit, Finish, Listen, SendUp, Setup
+from sottovoce.network.protocol.codec import decode_from_cloud, encode
+from sottovoce.network.protocol.messages import Contribution, FromCloud, Welcome
 from sottovoce.network.protocol.relay_machine import RelayMachine
-from sottovoce.network.runner import Handlers, Runner, reconnect, stopped
+from sottovoce.network.runner import Handlers, Runner
 from sottovoce.network.service import Service
 from sottovoce.network.setup import parties_below
 from sottovoce.network.transport.client import LONGEST_PAUSE, Client
@@ -56,7 +45,7 @@ class Relay(Service):
             be connected to, and revoked.txt.
         listen: address and port; port 0 takes a free one.
         allow_simulated: take part in a run whose noise is simulated, hence not private.
-        longest_pause: seconds between attempts to reconnect, at most.
+        longest_pause: between attempts to reconnect, seconds.
     """
 
     cloud: CloudView
@@ -80,15 +69,18 @@ class Relay(Service):
         self._machine = RelayMachine(numbers, self._objection, self._describe)
         super().__init__(numbers)
         handlers: Handlers = {
-            SendUp: lambda action: self._client.post(encode(action.message)),
-            Send: self._send,
-            Close: lambda action: self._listening.disconnect(action.peer),
+            SendUp: self._send_up,
             Commit: self._machine.contribute,
+            Listen: self._open,
             Finish: self._finish,
-            Stop: stopped,
-            Reconnect: partial(reconnect, self._machine),
         }
-        self._runner = Runner("relay", handlers, self._outcome, refused=self._metrics.refused)
+        self._runner = Runner(
+            "relay",
+            handlers,
+            self._outcome,
+            refused=self._metrics.refused,
+            agents_of=lambda peer: self._machine.below.agents_of(peer),
+        )
         self._opened = asyncio.Event()
         self._client: Client[FromCloud]
 
@@ -125,42 +117,27 @@ class Relay(Service):
         self._supervisor.start("above", self._follow())
 
     async def _follow(self) -> None:
-        await self._client.serve(
-            self._hear_above,
-            lost=self._machine.lost,
-            progress=lambda: self._machine.seen[1],
-            done=lambda: self._machine.phase is ClientPhase.DONE,
-        )
+        await self._runner.follow(self._client, self._machine)
         await asyncio.Event().wait()  # until all below have heard of the end
 
-    async def _hear_above(self, message: FromCloud | None) -> bool:
-        machine = self._machine
-        actions = machine.connected() if message is None else machine.hear(message)
-        if machine.joined and self._server is None:
-            await self._open()
-        self._runner.on(lambda: actions)
-        if isinstance(message, Round):
-            self._metrics.round(held=0)
-        return machine.conversing
-
-    async def _open(self) -> None:
-        machine = self._machine
-        setup = machine.below.setup
-        server = Server(
+    async def _open(self, _: Listen) -> None:
+        below = self._machine.below
+        setup = below.setup
+        self._runner.server = server = Server(
             self._authorization,
-            machine.below,
+            below,
             self._runner,
             Limits(agents=setup.agents, numbers=setup.prices),
-            frame=frame_limit(agents=setup.agents, size=setup.prices),
             metrics=self._metrics,
         )
         await self._listen_at(server, self.listen)
         self._opened.set()
-        note("listening", port=server.port, round=machine.below.round)
+        note("listening", port=server.port, round=below.round)
 
-    def _send(self, action: Send) -> None:
-        self._listening.post(action)
-        self._outcome.sent(action, self._machine.below.agents_of)
+    def _send_up(self, action: SendUp) -> None:
+        self._client.post(encode(action.message))
+        if isinstance(action.message, Contribution):
+            self._metrics.round(held=0)
 
     def _finish(self, _: Finish) -> None:
         self._outcome.end()

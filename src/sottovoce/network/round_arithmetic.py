@@ -54,8 +54,7 @@ from sottovoce.problem.numeric import Numeric
 _FARTHEST = 2**33
 """Grid steps that the noise of both halves moves a sum at most: 90 standard deviations."""
 
-_SESSIONS = 1 << 14
-"""Connections whose masks a helper has at hand."""
+_SESSIONS = 1 << 14  # connections whose masks a helper has at hand
 
 _UNMASKED = (
     "a sum left its certified range (an agent broke the protocol, or its key for masks is not the "
@@ -79,9 +78,6 @@ class Rounds:
 
     ``y = s(x(k)) + w(k)`` and ``lambda(k+1) = cloud_round(y)``; or what ``plan.release`` makes of
     states. The sampler has one output per noisy output of the plan, in order.
-
-    Raises:
-        InputError: the plan releases other numbers than the algorithm works with.
     """
 
     def __init__(
@@ -127,17 +123,11 @@ class Rounds:
     ) -> tuple[Record, Released]:
         """Return round k, the one after the last, and what was released in it.
 
-        Args:
-            k: the round.
-            parts: what was said, each part within its range, of every agent once.
-            previous: digest(k-1).
-            held: agents whose last contribution was reused, from 1.
-            answer: the helper's, of a split cloud: the sum of their masks with its noise.
+        Nothing may be released where this raises: an output is not finite, prices diverged, or of
+        a split cloud a released sum is not in its range.
 
-        Raises:
-            PrivacyError: an output is not finite; nothing is released then.
-            DivergedError: prices diverged, or of a split cloud a released sum is not in its
-                range; nothing may be released then.
+        The parts are within their ranges, of every agent once; ``held`` agents' are the last ones
+        again. The answer is the helper's, of a split cloud: the sum of masks with its noise.
         """
         released = self._release.release(parts, self._sampler, answer)
         if isinstance(self._release, _Sums) and not self._release.plausible(released):
@@ -150,11 +140,11 @@ class Rounds:
         self,
         k: int,
         release: bytes,
-        *,
-        secure: bool,
         previous: bytes,
         held: frozenset[int] = frozenset(),
         missed: tuple[Gap, ...] = (),
+        *,
+        secure: bool,
     ) -> Record:
         """Take the step of a round that was released before, and return it without its parts.
 
@@ -173,8 +163,10 @@ class Rounds:
         missed: tuple[Gap, ...],
     ) -> Record:
         y, entries = self._release.outputs(values)
-        sent_price = self._state.take(k, y)
+        sent_price, confirmed = self._state.take(k, y), None
         price = self._state.price
+        if self._verdict is not None:
+            confirmed = self._verdict(k, self._state.averaged, held, missed)
         return Record(
             k=k,
             parts=(),
@@ -186,9 +178,7 @@ class Rounds:
             digest=next_digest(previous, k, pack(price), release),
             held=held,
             missed=missed,
-            confirmed=None
-            if self._verdict is None
-            else self._verdict(k, self._state.averaged, held, missed),
+            confirmed=confirmed,
         )
 
 
@@ -200,11 +190,7 @@ class CloudState(Protocol):
     averaged: Array  # the releases so far, averaged with the answer's weights
 
     def take(self, k: int, y: Array) -> Array:
-        """Turn the release of round k into prices, and return those that agents are sent.
-
-        Raises:
-            DivergedError: prices diverged.
-        """
+        """Turn the release of round k into prices, and return those that agents are sent."""
 
     def restart(self) -> None:
         """Forget all rounds."""
@@ -215,12 +201,12 @@ class PriceState:
     """The step of an algorithm with prices, the one that ``simulate`` takes."""
 
     def __init__(self, plan: NoisePlan, algorithm: PriceRounds, rounds: int) -> None:
-        kept = plan.feasible
-        target = None if kept is None else kept.target
+        feasible = plan.feasible
+        target = None if feasible is None else feasible.target
         self._public = public_sums(plan.cloud.sums, plan.domain, plan.released_sigma, target)
         self._algorithm = algorithm
         self._shares = noisy_shares(algorithm, rounds)
-        self._steered, self._rounds = kept is not None, rounds
+        self._steered, self._rounds = feasible is not None, rounds
         self.restart()
 
     def restart(self) -> None:
@@ -238,10 +224,8 @@ class PriceState:
 
     def _copy(self) -> None:
         """Records keep these, and rounds change the cloud's own."""
-        cloud = self._cloud
-        self.price, self.answer, self.averaged = (
-            array.copy() for array in (cloud.price, cloud.answer, cloud.released)
-        )
+        self.price, self.answer = self._cloud.price.copy(), self._cloud.answer.copy()
+        self.averaged = self._cloud.released.copy()
 
 
 @final
@@ -389,19 +373,19 @@ class Answers:
         """Sign what the run asks of agents."""
         return self._sign(terms_of(self.config_hash, key, self._parties(agents)))
 
-    def answer(self, asked: AnswerRound) -> JournalRow:
+    def answer(self, question: AnswerRound) -> JournalRow:
         """Return the answer to a question, to be committed before it is sent."""
-        parties = [self._stream(p.agents, p.mask.key, p.mask.session) for p in asked.taken]
-        rounds = [said.mask.round for said in asked.taken]
-        if set(rounds) == {asked.k}:
-            total = self._total(asked.k, parties)
+        parties = [self._stream(p.agents, p.mask.key, p.mask.session) for p in question.taken]
+        rounds = [participant.mask.round for participant in question.taken]
+        if set(rounds) == {question.k}:
+            total = self._total(question.k, parties)
         else:
             total = np.zeros(self._noisy.size, dtype=np.int64)
             for (stream, places), k in zip(parties, rounds, strict=True):
                 total[places] += stream.rounds(k, 1)[0]
         values = pack_whole(self._sampler.blind(total))
-        digest = next_digest(asked.previous, asked.k, asked.question, values)
-        return JournalRow(k=asked.k, context=asked.question, release=values, digest=digest)
+        digest = next_digest(question.previous, question.k, question.question, values)
+        return JournalRow(k=question.k, context=question.question, release=values, digest=digest)
 
     def _new_stream(
         self, agents: tuple[int, ...], key: bytes, session: bytes
@@ -425,11 +409,7 @@ def deployed_sampler(plan: NoisePlan) -> Sampler:
 
 
 def noisy_sigma(plan: NoisePlan) -> Array:
-    """Return the sigma of every noisy output, in the order of a release.
-
-    Raises:
-        InputError: if the plan releases nothing with noise.
-    """
+    """Return the sigma of every noisy output, in the order of a release."""
     sigma = plan.sigma[plan.sigma > 0]
     if sigma.size == 0:
         raise InputError("plan must add noise to at least one output, got a plan without any")
@@ -443,10 +423,7 @@ class SimulatedSampler(Sampler):
     Anybody with the seed subtracts it, and even without, the low bits of a sum of doubles depend on
     the summand that was to be hidden.
 
-    Args:
-        sigma: standard deviation of each output.
-        seed: of ``simulate``.
-        done: rounds already released; the next release is that of round ``done + 1``.
+    ``done`` rounds were released before.
     """
 
     def __init__(self, sigma: Array, seed: int, *, done: int = 0) -> None:

@@ -31,13 +31,15 @@ from sottovoce.network.protocol.actions import (
     Send,
     Stop,
 )
-from sottovoce.network.protocol.client_machine import ClientMachine
+from sottovoce.network.protocol.client_machine import ClientMachine, ClientPhase
 from sottovoce.network.protocol.cloud_machine import CloudMachine, CloudPhase
 from sottovoce.network.protocol.messages import Code, Done
 
 if TYPE_CHECKING:  # agents run without noise and a ledger
     from sottovoce.network.journal import Status
+    from sottovoce.network.protocol.messages import FromCloud
     from sottovoce.network.round_arithmetic import Rounds
+    from sottovoce.network.transport.client import Client
     from sottovoce.network.transport.helper_link import HelperLink
     from sottovoce.privacy.fence import Fence
     from sottovoce.privacy.sampler import Released
@@ -82,10 +84,8 @@ class Outcome:
 
     def __init__(self, agents: Sequence[int] = ()) -> None:
         self.failure: SottovoceError | None = None
-        self._agents = agents
-        self._informed: set[int] = set()
-        self._ended = asyncio.Event()
-        self._known = asyncio.Event()
+        self._uninformed = set(agents)
+        self._ended, self._known = asyncio.Event(), asyncio.Event()
         if not agents:
             self._known.set()
 
@@ -104,24 +104,19 @@ class Outcome:
     def sent(self, action: Send, agents_of: Callable[[int], tuple[int, ...]]) -> None:
         """A message was sent; if it is the goodbye, its agents know of the end."""
         if isinstance(action.message, Done):
-            self._informed.update(agent for peer in action.peers for agent in agents_of(peer))
-            if len(self._informed) == len(self._agents):
+            self._uninformed.difference_update(*map(agents_of, action.peers))
+            if not self._uninformed:
                 self._known.set()
 
     async def wait(self, *, linger: float = 0.0) -> None:
-        """Wait for the end, and for ``linger`` seconds at most until every agent has heard of it.
-
-        Raises:
-            SottovoceError: why the run failed.
-        """
+        """Wait for the end, and ``linger`` seconds at most until every agent has heard of it."""
         await self._ended.wait()
         self._raise()
         try:
             async with asyncio.timeout(linger):
                 await self._known.wait()
         except TimeoutError:
-            missed = sorted(set(self._agents) - self._informed)
-            note("agents missed the end", agents=missed[:16])
+            note("agents missed the end", agents=sorted(self._uninformed)[:16])
         self._raise()
 
     def _raise(self) -> None:
@@ -132,7 +127,8 @@ class Outcome:
 class Runner:
     """Has a machine take events and carries out its actions in order: none of them interleave.
 
-    The journal keeps incidents, and that a run was halted; a relay has none.
+    The journal keeps incidents, and that a run was halted; a relay has none. ``handlers`` are what
+    the role does besides. Whoever listens has a ``server``.
     """
 
     def __init__(
@@ -142,14 +138,22 @@ class Runner:
         outcome: Outcome,
         *,
         journal: RunLog | None = None,
-        refused: Counter[Code] | None = None,
+        refused: Counter[str] | None = None,
+        agents_of: Callable[[int], tuple[int, ...]] = lambda peer: (),
     ) -> None:
-        self._role = role
-        self._handlers: Handlers = {**handlers, Incident: self._incident, Halt: self._halt}
-        self._outcome = outcome
-        self._journal = journal
-        self._refused = Counter[Code]() if refused is None else refused
+        self.server: Connections
+        self._role, self._outcome, self._journal = role, outcome, journal
+        self._refused = Counter[str]() if refused is None else refused
+        self._agents_of = agents_of
         self._log = LogRateLimiter()
+        self._handlers: Handlers = {
+            Send: self._send,
+            Close: lambda action: self.server.disconnect(action.peer),
+            Incident: self._incident,
+            Halt: self._halt,
+            Stop: _stop,
+            **handlers,
+        }
 
     def on(self, event: Callable[..., Sequence[Action]], *arguments: object) -> None:
         """Carry out what a machine's event asks for, without waiting; an error ends the run."""
@@ -163,13 +167,32 @@ class Runner:
         except Exception as error:
             self.fail(error)
 
-    async def perform_waiting(self, actions: Sequence[Action]) -> None:
-        """Carry actions out, of which some take their time; what goes wrong is raised."""
-        queue = deque(actions)
-        while queue:
-            action = queue.popleft()
-            after = self._handlers[type(action)](action)
-            queue.extend((await after if inspect.isawaitable(after) else after) or ())
+    async def follow(self, client: Client[FromCloud], machine: ClientMachine) -> None:
+        """Have a machine converse with what is above it until its run is over; errors are raised.
+
+        Its actions may take their time.
+        """
+
+        def reconnect(action: Reconnect) -> None:
+            note("hung up", level=logging.WARNING, code=str(action.code))
+            machine.lost()
+
+        handlers: Handlers = {Reconnect: reconnect, **self._handlers}
+
+        async def hear(message: FromCloud | None) -> bool:
+            queue = deque(machine.connected() if message is None else machine.hear(message))
+            while queue:
+                action = queue.popleft()
+                after = handlers[type(action)](action)
+                queue.extend((await after if inspect.isawaitable(after) else after) or ())
+            return machine.conversing
+
+        await client.serve(
+            hear,
+            lost=machine.lost,
+            progress=lambda: machine.seen[1],
+            done=lambda: machine.phase is ClientPhase.DONE,
+        )
 
     def fail(self, error: Exception) -> None:
         """End the run; half a round must not linger, and a restart continues from the journal."""
@@ -179,8 +202,12 @@ class Runner:
         self._outcome.fail(CrashedError(f"the {self._role} failed with {type(error).__name__}"))
         raise error
 
+    def _send(self, action: Send) -> None:
+        self.server.post(action)
+        self._outcome.sent(action, self._agents_of)
+
     def _incident(self, action: Incident) -> None:
-        self._refused[action.code] += 1
+        self._refused[action.code.value] += 1
         if self._journal is not None:
             self._journal.incident(action.code, action.agents, action.k)
         self._log.incident(action.code.value, action.agents, action.k)
@@ -197,26 +224,14 @@ class Runner:
 
 
 def make_durable(commit: Callable[[], None], fence: Fence | None, k: int, digest: bytes) -> None:
-    """Write a round to the journal, then fence it off in the ledger: now it may be sent.
-
-    Raises:
-        DiskError: it cannot be written now.
-        RollbackError: the ledger knows of a round that the journal does not hold.
-    """
+    """Write a round to the journal, then fence it off in the ledger: now it may be sent."""
     commit()
     if fence is not None:
         fence.rise(k, digest)
 
 
-def stopped(action: Stop) -> None:
-    """Trying again cannot help: end the process with the reason."""
+def _stop(action: Stop) -> None:
     raise RefusedError(action.code, f"{action.detail} ({action.code})")
-
-
-def reconnect(machine: ClientMachine, action: Reconnect) -> None:
-    """End the connection of an agent or a relay; its client connects again."""
-    note("hung up", level=logging.WARNING, code=str(action.code))
-    machine.lost()
 
 
 @final
@@ -230,16 +245,17 @@ class CloudRunner(Runner):
         store: RoundStore,
         outcome: Outcome,
         *,
-        refused: Counter[Code] | None = None,
+        refused: Counter[str] | None = None,
     ) -> None:
-        handlers: Handlers = {
-            Send: self._send,
-            Close: lambda action: self.server.disconnect(action.peer),
-            Commit: self._ask_or_commit,
-            Meet: self._meet,
-        }
-        super().__init__("cloud", handlers, outcome, journal=store, refused=refused)
-        self.server: Connections
+        handlers: Handlers = {Commit: self._ask_or_commit, Meet: self._meet}
+        super().__init__(
+            "cloud",
+            handlers,
+            outcome,
+            journal=store,
+            refused=refused,
+            agents_of=machine.agents_of,
+        )
         self.fence: Fence | None = None  # of the run in the ledger
         self.link: HelperLink | None = None  # asks the helper, of a split cloud
         # Hears of every round that was sent, and who was held in it, or was the last to answer.
@@ -315,10 +331,6 @@ class CloudRunner(Runner):
         self._store.end("done")
         self._outcome.end()
         note("done", rounds=self._machine.round - 1)
-
-    def _send(self, action: Send) -> None:
-        self.server.post(action)
-        self._outcome.sent(action, self._machine.agents_of)
 
     def _set_deadline(self) -> None:
         if self.deadline is not None:

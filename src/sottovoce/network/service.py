@@ -24,22 +24,16 @@ from sottovoce.privacy.noise_plan import NoisePlan
 
 TICK_SECONDS: Final = 1.0
 
-RECENT: Final = 100
-"""Rounds over which those who answered last are counted."""
+RECENT: Final = 100  # rounds over which those who answered last are counted
 
 NAMED: Final = 100
 """Agents named on a page; a page must stay readable where a whole fleet is missing."""
 
-LOGGED: Final = 16
-"""Agents named in a line of the log."""
+LOGGED: Final = 16  # agents named in a line of the log
 
 
 class Service(ABC):
-    """A process that others connect to.
-
-    Args:
-        agents: those who take part in its run, from 1.
-    """
+    """A process that others connect to, for a run of these agents, from 1."""
 
     def __init__(self, agents: Sequence[int] = ()) -> None:
         self._attendance = Attendance(agents)
@@ -119,11 +113,7 @@ class Service(ABC):
 
 @final
 class Attendance:
-    """Who is missing and since when, and who held the last rounds up: identities, never states.
-
-    Args:
-        agents: those who should be there, from 1; all are missing to begin with.
-    """
+    """Who is missing and since when, and who held the last rounds up: identities, never states."""
 
     def __init__(self, agents: Sequence[int]) -> None:
         self._everybody = agents
@@ -132,16 +122,16 @@ class Attendance:
 
     def look(self, machine: CloudMachine) -> None:
         """Log who has come and gone since the last look; a fleet is counted when some have."""
-        here, now = machine.present, time.time()
-        gone = [a for a in self._everybody if a not in here and a not in self._since]
-        back = [a for a in self._since if a in here]
-        self._since.update(dict.fromkeys(gone, now))
-        for agent in back:
+        present, now = machine.present, time.time()
+        absent = [a for a in self._everybody if a not in present and a not in self._since]
+        returned = [a for a in self._since if a in present]
+        self._since.update(dict.fromkeys(absent, now))
+        for agent in returned:
             del self._since[agent]
-        if gone:
-            note("absent", level=logging.WARNING, agents=gone[:LOGGED], missing=self.missing)
-        if back:
-            note("present", agents=back[:LOGGED], missing=self.missing)
+        if absent:
+            note("absent", level=logging.WARNING, agents=absent[:LOGGED], missing=self.missing)
+        if returned:
+            note("present", agents=returned[:LOGGED], missing=self.missing)
 
     def completed(self, agents: Sequence[int]) -> None:
         """A round is complete; these agents were the last, or were held."""
@@ -153,11 +143,7 @@ class Attendance:
         return len(self._since)
 
     def absent(self) -> list[dict[str, Any]]:
-        """Return who is missing, the longest first, a hundred at most.
-
-        Each with "agent", from 1; "since", when it was last seen, or when the cloud started, UTC;
-        and "seconds", how long ago that was.
-        """
+        """Return who is missing since when (UTC), or since the start, the longest first."""
         now = time.time()
         longest = sorted(self._since.items(), key=lambda item: (item[1], item[0]))
         return [
@@ -166,10 +152,9 @@ class Attendance:
         ]
 
     def laggards(self) -> list[dict[str, Any]]:
-        """Return who completed the last 100 rounds, so that all others waited for it.
+        """Return whom all others waited for in the last 100 rounds, the most frequent first.
 
-        The most frequent first, each with "agents", those on one connection, such as "3" or
-        "1-250", or those held in a round; and "rounds", in how many of them.
+        "agents" are those on one connection, such as "1-250", or those held in a round.
         """
         counts = Counter(self._last).most_common(NAMED)
         return [{"agents": _named(agents), "rounds": rounds} for agents, rounds in counts]

@@ -57,13 +57,13 @@ class Parties:
     def __call__(self, agents: tuple[int, ...]) -> Party:
         """Describe agents, numbered from 1, that share a connection."""
         places = np.array(agents, dtype=np.int64) - 1
-        parts = [np.arange(self._offsets[i], self._offsets[i + 1]) for i in places]
-        columns = np.concatenate(parts)
+        spans = [np.arange(self._offsets[i], self._offsets[i + 1]) for i in places]
+        columns = np.concatenate(spans)
         entries = np.flatnonzero(np.isin(self._columns, columns))
         lower, upper = self._lower[columns], self._upper[columns]
         states = self._ranges is None
-        asked = (_NONE, np.zeros(0), _NONE, _NONE)
-        sums, grid, least, most = asked if self._ranges is None else self._ranges.of(places)
+        nothing = (_NONE, np.zeros(0), _NONE, _NONE)
+        sums, grid, least, most = nothing if self._ranges is None else self._ranges.of(places)
         return Party(
             agents=agents,
             places=_run(places),
@@ -75,7 +75,7 @@ class Parties:
             most=most,
             range=Box(lower, upper) if states else Box(least, most),
             columns=_run(columns),
-            owners=np.repeat(places + 1, [part.size for part in parts]) if states else None,
+            owners=np.repeat(places + 1, [part.size for part in spans]) if states else None,
             entries=entries,
             rows=self._rows[entries],
             entry_columns=np.searchsorted(columns, self._columns[entries]),
@@ -83,11 +83,9 @@ class Parties:
 
 
 def parties_of(plan: NoisePlan) -> Parties:
-    """Return the parties of a plan.
+    """Return the parties of a plan whose agents together stay in the sampler's reach.
 
-    Raises:
-        PrivacyError: all agents together may exceed what the sampler releases. A refusal in the
-            middle of a run would tell that a sum was unusually large.
+    A refusal in the middle of a run would tell that a sum was unusually large.
     """
     if plan.release is not None:
         entries = [(o.row, o.column) for o in plan.outputs if o.kind == "gradient"]
@@ -105,11 +103,7 @@ def parties_of(plan: NoisePlan) -> Parties:
 
 
 def parties_below(welcome: Welcome, cloud: CloudView, agents: Sequence[int]) -> Parties:
-    """Return the parties of a relay's agents, from 1, increasing, as far as its welcome tells.
-
-    Raises:
-        MalformedError: it does not fit the problem.
-    """
+    """Return the parties of a relay's agents, from 1, increasing, as far as its welcome tells."""
     grid = np.zeros(cloud.sums.count)
     if len(welcome.grid) != 8 * len(welcome.sums) or max(welcome.sums, default=0) >= grid.size:
         raise MalformedError("every sum must have a grid")
@@ -147,9 +141,9 @@ class Ranges:
         for rows, first, *ends in self._blocks:
             inside = (places >= first) & (places < first + ends[0].shape[1])
             if inside.any():
-                own = _run(places[inside] - first)
+                members = _run(places[inside] - first)
                 for total, values in zip(totals, ends, strict=True):
-                    total[rows] += values[:, own].sum(axis=1, dtype=np.float64)
+                    total[rows] += values[:, members].sum(axis=1, dtype=np.float64)
         sums = np.flatnonzero((count > 0) & (self._grid > 0))
         grid, outward = self._grid[sums], count[sums]
         least = np.maximum(np.floor(low[sums] / grid) - outward, -2 * REACH)
@@ -168,16 +162,16 @@ def with_bounds(
     """Yield groups with the bounds of the agents at ``places``, given one after the other."""
     first = begin = 0
     for group in groups:
-        own = places[(places >= first) & (places < first + group.count)] - first
-        end = begin + own.size * group.dim
+        rows_inside = places[(places >= first) & (places < first + group.count)] - first
+        end = begin + rows_inside.size * group.dim
         ends = []
-        for given, stated in ((lower, group.lower), (upper, group.upper)):
-            rows = np.array(stated)
-            part = given[begin:end]
-            if part.size != own.size * group.dim:
+        for values, stated in ((lower, group.lower), (upper, group.upper)):
+            bounds = np.array(stated)
+            span = values[begin:end]
+            if span.size != rows_inside.size * group.dim:
                 raise MalformedError("bounds must fit the states")
-            rows[own] = part.reshape(own.size, group.dim)
-            ends.append(read_only(rows))
+            bounds[rows_inside] = span.reshape(rows_inside.size, group.dim)
+            ends.append(read_only(bounds))
         yield replace(group, lower=ends[0], upper=ends[1])
         first, begin = first + group.count, end
     if not begin == lower.size == upper.size:
@@ -195,13 +189,18 @@ def make_config(
     plan: NoisePlan, algorithm: Algorithm, *, rounds: int, noise: Noise, run_id: str
 ) -> RunConfig:
     """Return the configuration of a run under a plan."""
-    worst, kept = plan.guarantee(), plan.feasible
+    worst, goal = plan.guarantee(), plan.feasible
     outputs = [(o.kind, o.row, o.column, o.sigma) for o in plan.outputs]
     margins: tuple[Any, ...] = ()  # what a plan aims at; not what that costs, which is private
     feasible: dict[str, Any] | None = None
-    if kept is not None:
-        margins = (kept.margin, kept.band, kept.target.lower, kept.target.upper)
-        feasible = {"probability": kept.probability, "each_row": kept.each_row}
+    if goal is not None:
+        margins = (
+            goal.margin,
+            goal.band,
+            goal.target.lower,
+            goal.target.upper,
+        )
+        feasible = {"probability": goal.probability, "each_row": goal.each_row}
     return RunConfig(
         run_id=run_id,
         problem=plan.fingerprint,
@@ -238,12 +237,7 @@ def setup_of(plan: NoisePlan, config: RunConfig) -> Setup:
 
 
 def check_halves(plan: NoisePlan, *, helper: bool, simulated: bool) -> None:
-    """Refuse a plan for two halves where there is one, and the other way round.
-
-    Raises:
-        PrivacyError: the plan promises what this cloud would not keep.
-        InputError: there is nothing for a helper to do.
-    """
+    """Refuse a plan for two halves where there is one, and the other way round."""
     split = isinstance(plan.trust, SplitCloud)
     if split and not helper:
         raise PrivacyError(

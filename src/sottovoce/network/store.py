@@ -9,10 +9,11 @@ algorithm remembers is worked out from them.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Final, TypeAlias, final
 
 import msgspec
+from msgspec import Struct
 from msgspec.structs import replace
 
 from sottovoce.errors import PrivacyError
@@ -34,16 +35,27 @@ Absences: TypeAlias = tuple[tuple[int, ...], tuple[Gap, ...]]
 Said: TypeAlias = tuple[tuple[tuple[int, ...], bytes], ...]
 """Who spoke in a round, agents by their numbers, and what, as it travelled."""
 
-_Words: TypeAlias = tuple[tuple[int, int, tuple[int, ...], tuple[Gap, ...], bytes], ...]
-"""Parts as they are stored: the first agent, the last, all of them if some between are of others,
-their gaps, and what they said."""
+
+class _StoredPart(Struct, frozen=True, array_like=True):
+    """A part as it is stored."""
+
+    first: int  # of its agents
+    last: int
+    others: tuple[int, ...]  # all of its agents, where some between first and last are of others
+    missed: tuple[Gap, ...]
+    data: bytes
+
+    @property
+    def agents(self) -> tuple[int, ...]:
+        return self.others or tuple(range(self.first, self.last + 1))
+
 
 _QUESTION: Final = "question"
 
 _encoder = msgspec.msgpack.Encoder()
-_said: Final = msgspec.msgpack.Decoder(_Words)
+_said: Final = msgspec.msgpack.Decoder(tuple[_StoredPart, ...])
 _attendance: Final = msgspec.msgpack.Decoder(Absences)
-_question: Final = msgspec.msgpack.Decoder(tuple[int, bytes, _Words])
+_question: Final = msgspec.msgpack.Decoder(tuple[int, bytes, tuple[_StoredPart, ...]])
 
 
 @final
@@ -56,12 +68,7 @@ class CloudStore(Journal):
         super().__init__(path, "cloud", keep=keep_states, new=new)
 
     def pin(self, config: RunConfig) -> None:
-        """Bind the store to a configuration, or check that it is bound to this one.
-
-        Raises:
-            StoreError: the store belongs to a run with another configuration.
-            DiskError: the name of the run cannot be written now.
-        """
+        """Bind the store to a configuration, or check that it is bound to this one."""
         if self.run.config not in ("", config.text):
             raise StoreError(
                 f"{self.path} must belong to this run, got a run that differs in "
@@ -79,7 +86,7 @@ class CloudStore(Journal):
             release=release_bytes(released),
             digest=record.digest,
             attendance=_encoder.encode(attendance) if any(attendance) else b"",
-            said=_encoder.encode(_words(record.parts)),
+            said=_encoder.encode([_stored(part) for part in record.parts]),
         )
         self.append(row)
 
@@ -96,20 +103,19 @@ class CloudStore(Journal):
         question together any more. It holds masked contributions, which tell nothing, and the
         receipt of the helper's last answer.
         """
-        self.put(_QUESTION, _encoder.encode((full.k, receipt, _words(full.parts))))
+        self.put(_QUESTION, _encoder.encode((full.k, receipt, [_stored(p) for p in full.parts])))
 
     def question(
         self, k: int, party: Callable[[tuple[int, ...]], Party]
     ) -> tuple[bytes, tuple[Part, ...]]:
         """Return the receipt and what had been said of round k when the helper was asked."""
         body = self.notes().get(_QUESTION)
-        asked, receipt, words = (0, b"", ()) if body is None else _question.decode(body)
-        if asked != k:
+        number, receipt, stored = (0, b"", ()) if body is None else _question.decode(body)
+        if number != k:
             return b"", ()
-        parts = (
-            Part(party=party(who), data=data, missed=missed) for who, data, missed in _spoken(words)
+        return receipt, tuple(
+            [Part(party=party(p.agents), data=p.data, missed=p.missed) for p in stored]
         )
-        return receipt, tuple(parts)
 
     def _verify(self) -> None:
         super()._verify()
@@ -120,31 +126,16 @@ class CloudStore(Journal):
 def resumed(
     store: CloudStore, rounds: Rounds, setup: Setup, *, secure: bool
 ) -> tuple[Record | None, dict[int, int]]:
-    """Take all steps of a store's rounds again.
+    """Take all steps of a store's rounds again; every price must come out as it was sent.
 
-    The store keeps releases and prices, not what the algorithm remembers: that is worked out anew,
-    and every price must come out as it was sent.
-
-    Returns:
-        The last round, and who was held in it, with the last round in which each of them spoke.
-
-    Raises:
-        StoreError: a price comes out differently.
-        DivergedError: likewise, beyond all bounds.
+    Returned are the last round, and who was held in it, with the last round in which each spoke.
     """
     previous, last = setup.config_hash, None
     silent: dict[int, int] = {}
     for row in store.rounds():
         held, missed = attendance_in(row)
         silent = {agent: silent.get(agent, row.k - 1) for agent in held}
-        last = rounds.replay(
-            row.k,
-            row.release,
-            secure=secure,
-            previous=previous,
-            held=frozenset(held),
-            missed=missed,
-        )
+        last = rounds.replay(row.k, row.release, previous, frozenset(held), missed, secure=secure)
         if pack(last.price) != row.context:
             raise StoreError(
                 f"{store.path} must hold the prices that follow from its releases, got others in "
@@ -157,11 +148,7 @@ def resumed(
 
 
 def check_store(plan: NoisePlan, store: CloudStore) -> None:
-    """Refuse to continue a run that held agents under a promise that does not cover it.
-
-    Raises:
-        PrivacyError: agents were held, and the plan hides a trajectory.
-    """
+    """Refuse to continue a run that held agents under a promise that does not cover it."""
     rows = store.rounds("WHERE length(attendance) > 0")
     if isinstance(plan.hide, Trajectory) and any(attendance_in(row)[0] for row in rows):
         raise PrivacyError(
@@ -179,22 +166,14 @@ def attendance_in(row: JournalRow) -> Absences:
 
 def said_in(row: JournalRow) -> Said:
     """Return who spoke in a round and what they said; nothing once it is erased."""
-    words = () if row.said is None else _said.decode(row.said)
-    return tuple((who, data) for who, data, _ in _spoken(words))
+    stored = () if row.said is None else _said.decode(row.said)
+    return tuple([(part.agents, part.data) for part in stored])
 
 
-def _words(parts: Iterable[Part]) -> list[object]:
-    listed: list[object] = []
-    for part in parts:
-        agents = part.party.agents
-        others = () if isinstance(part.party.places, slice) else agents
-        listed.append((agents[0], agents[-1], others, part.missed, part.data))
-    return listed
-
-
-def _spoken(words: _Words) -> Iterable[tuple[tuple[int, ...], bytes, tuple[Gap, ...]]]:
-    for first, last, agents, missed, data in words:
-        yield agents or tuple(range(first, last + 1)), data, missed
+def _stored(part: Part) -> _StoredPart:
+    agents = part.party.agents
+    others = () if isinstance(part.party.places, slice) else agents
+    return _StoredPart(agents[0], agents[-1], others, part.missed, part.data)
 
 
 def _difference(stored: RunConfig, asked: RunConfig) -> str:

@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from sottovoce.network.defaults import DAYS
+from sottovoce.network import CERTIFICATE_DAYS
 from sottovoce.network.failures import DiskError, IdentityError
 from sottovoce.network.identity.certificates import (
     CLOUD,
@@ -46,7 +46,7 @@ def create_keys(
     hosts: Sequence[str] = (),
     gateways: Sequence[range] = (),
     helper: Sequence[str] | None = None,
-    days: int = DAYS,
+    days: int = CERTIFICATE_DAYS,
 ) -> None:
     """Make an authority and certificates for the cloud, its operator and every agent.
 
@@ -57,9 +57,6 @@ def create_keys(
         gateways: ranges of agents that share a connection and a certificate.
         helper: for a split cloud, names and addresses of the helper, likewise; None for one cloud.
         days: how long certificates last; the authority lasts ten years.
-
-    Raises:
-        IdentityError: the folder already holds an authority.
     """
     authority = Authority.make(Path(folder), days)
     hosted = {a for part in gateways for a in part}
@@ -85,25 +82,13 @@ def issue_keys(
     operator: bool = False,
     helper: Sequence[str] | None = None,
     relay: Sequence[str] | None = None,
-    days: int = DAYS,
+    days: int = CERTIFICATE_DAYS,
 ) -> None:
-    """Issue certificates anew: for a range of agents, the cloud under ``hosts``, the operator.
+    """Issue certificates anew; ``hosts``, ``helper`` and ``relay`` are as in ``create_keys``.
 
     An older certificate of the same role stays good until it ends or is revoked; ``issued.txt``
-    keeps its serial number. The helper keeps its keys, which agents know.
-
-    Args:
-        folder: KEYS above.
-        agents: for whom the certificate in ``agents/1-250`` speaks.
-        hosts: names and addresses of the cloud besides this machine's own.
-        operator: whether to issue the operator's.
-        helper: names and addresses of a split cloud's helper, likewise.
-        relay: those of a relay of ``agents``, likewise: their folder also gets what a relay is
-            connected to with, and a copy of revoked.txt.
-        days: how long certificates last.
-
-    Raises:
-        IdentityError: no role is named, or there is no authority.
+    keeps its serial number. The helper keeps its keys, which agents know. With ``relay`` the folder
+    of ``agents`` also gets what a relay is connected to with, and a copy of revoked.txt.
     """
     if agents is None and hosts is None and helper is None and not operator:
         raise IdentityError(
@@ -145,11 +130,7 @@ class Authority:
 
     @staticmethod
     def make(root: Path, days: int) -> Authority:
-        """Make an authority in a new folder.
-
-        Raises:
-            IdentityError: the folder already holds one.
-        """
+        """Make an authority in a new folder."""
         if (root / "ca.pem").exists():
             raise IdentityError(
                 f"{root} already holds an authority: choose a new folder, or use issue"
@@ -168,11 +149,7 @@ class Authority:
 
     @staticmethod
     def open(root: Path, days: int) -> Authority:
-        """Open the authority in a folder.
-
-        Raises:
-            IdentityError: there is none.
-        """
+        """Open the authority in a folder."""
         try:
             certificate = x509.load_pem_x509_certificate((root / "ca.pem").read_bytes())
         except (OSError, ValueError):
@@ -249,21 +226,8 @@ class Authority:
             purpose, files = ExtendedKeyUsageOID.SERVER_AUTH, ("server.pem", "server.key")
             names += map(_host_name, dict.fromkeys(["localhost", "127.0.0.1", "::1", *hosts]))
         names += map(x509.UniformResourceIdentifier, uris)
-        certificate, private = (folder / file for file in files)
+        public, private = (folder / file for file in files)
         key = tls_key(private) if keep and private.exists() else new_key()
-        signed = self._sign(key, common_name, names, purpose)
-        self._open_folder(folder)
-        _write(private, _private_text(key))
-        _write(certificate, signed, mode=0o644)
-
-    def _sign(
-        self,
-        key: Key,
-        common_name: str,
-        names: Sequence[x509.GeneralName],
-        purpose: x509.ObjectIdentifier,
-    ) -> bytes:
-        """Return a certificate for a key, as text for its file; it is on the list by then."""
         issuer = x509.AuthorityKeyIdentifier.from_issuer_public_key(self.key.public_key())
         subject = _name(common_name)
         certificate = (
@@ -280,7 +244,9 @@ class Authority:
         file = os.open(self.root / "issued.txt", os.O_CREAT | os.O_APPEND | os.O_WRONLY, 0o600)
         with os.fdopen(file, "a", encoding="utf-8") as stream:
             stream.write(f"{certificate.serial_number:x} {common_name} until {until}\n")
-        return certificate.public_bytes(_PEM)
+        self._open_folder(folder)
+        _write(private, _private_text(key))
+        _write(public, certificate.public_bytes(_PEM), mode=0o644)
 
     def _open_folder(self, folder: Path) -> None:
         """Make a folder and those between it and the root; each but the root gets ca.pem."""
@@ -370,11 +336,7 @@ def revoke_certificate(folder: str | os.PathLike[str], certificate: str | os.Pat
 
 
 def revoke_serial(folder: str | os.PathLike[str], serial: str) -> str:
-    """Revoke a certificate whose file is gone, by its serial number in ``issued.txt``.
-
-    Raises:
-        IdentityError: no such certificate was issued.
-    """
+    """Revoke a certificate whose file is gone, by its serial number in ``issued.txt``."""
     wanted, path = serial.strip().lower().lstrip("0"), Path(folder) / "issued.txt"
     try:
         lines = path.read_text(encoding="utf-8").splitlines()

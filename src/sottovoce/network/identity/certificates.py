@@ -43,23 +43,14 @@ Key: TypeAlias = ec.EllipticCurvePrivateKey
 @final
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Identity:
-    """What a certificate says.
+    """What a certificate says."""
 
-    Attributes:
-        agents: ranges of the agents that it speaks for, from 1.
-        roles: its URIs, such as ``OPERATOR``.
-        mask: the X25519 key for masks, 32 bytes; empty without exactly one.
-        signing: its own public key; None if it is of another kind than ours.
-        serial: its serial number in lower-case hexadecimal.
-        expires: when it ends, seconds since 1970.
-    """
-
-    agents: tuple[range, ...] = ()
-    roles: frozenset[str] = frozenset()
-    mask: bytes = b""
-    signing: ec.EllipticCurvePublicKey | None = None
-    serial: str = ""
-    expires: float = math.inf
+    agents: tuple[range, ...] = ()  # that it speaks for, from 1
+    roles: frozenset[str] = frozenset()  # its URIs, such as ``OPERATOR``
+    mask: bytes = b""  # the X25519 key for masks, 32 bytes; empty without exactly one
+    signing: ec.EllipticCurvePublicKey | None = None  # its own key; None if of another kind
+    serial: str = ""  # hexadecimal, lower case
+    expires: float = math.inf  # seconds since 1970
 
     def __contains__(self, agent: object) -> bool:
         return any(agent in part for part in self.agents)
@@ -106,12 +97,7 @@ def _identity_in(der: bytes) -> Identity | None:
 
 
 def read_identity(path: str | os.PathLike[str]) -> Identity:
-    """Read a certificate in a file.
-
-    Raises:
-        DiskError: the file cannot be read.
-        IdentityError: it is no certificate.
-    """
+    """Read a certificate in a file."""
     try:
         return Identity.of(x509.load_pem_x509_certificate(Path(path).read_bytes()))
     except OSError as error:
@@ -121,16 +107,9 @@ def read_identity(path: str | os.PathLike[str]) -> Identity:
 
 
 def certified(path: Path, authority: Path) -> Identity:
-    """Read a certificate with a key for masks.
+    """Read a certificate with a key for masks, which the authority (ca.pem) must have signed.
 
     Its end does not count here: TLS looks at that, and what a pledge says does not age.
-
-    Args:
-        path: the certificate.
-        authority: ca.pem, which must have signed it.
-
-    Raises:
-        IdentityError: it is missing, not signed by the authority, or has no such key.
     """
     try:
         certificate = x509.load_pem_x509_certificate(path.read_bytes())
@@ -148,11 +127,7 @@ def certified(path: Path, authority: Path) -> Identity:
 
 
 def require_current(certificate: str | os.PathLike[str]) -> None:
-    """Refuse a certificate of our own that has ended.
-
-    Raises:
-        ExpiredError: it has, or this machine's clock is ahead.
-    """
+    """Refuse a certificate of our own that has ended."""
     end = read_identity(certificate).expires
     if time.time() >= end:
         when = dt.datetime.fromtimestamp(end, dt.UTC).strftime("%Y-%m-%d %H:%M")
@@ -164,20 +139,7 @@ def require_current(certificate: str | os.PathLike[str]) -> None:
 
 @final
 class Authorization:
-    """The certificate and the revocation list of a cloud, a relay or a helper.
-
-    Args:
-        keys: its folder of keys.
-
-    Attributes:
-        context: TLS with its certificate.
-        unreadable: how often the list could not be read.
-
-    Raises:
-        IdentityError: a key or a certificate is missing or wrong.
-        ExpiredError: its certificate has ended.
-        DiskError: something cannot be read.
-    """
+    """The certificate and the revocation list of a cloud, a relay or a helper."""
 
     def __init__(self, keys: str | os.PathLike[str]) -> None:
         self.keys = Path(keys)
@@ -254,11 +216,7 @@ def public_key(key: X25519PrivateKey) -> bytes:
 
 
 def mask_key(folder: Path) -> X25519PrivateKey:
-    """Return the private key for masks in a folder of keys.
-
-    Raises:
-        IdentityError: it is missing, others can read it, or it is something else.
-    """
+    """Return the private key for masks in a folder of keys."""
     path = folder / "mask.key"
     if path.exists():
         require_private(path)

@@ -41,28 +41,18 @@ _SIGNING: Final = ec.ECDSA(hashes.SHA256())
 @final
 @dataclass(eq=False, repr=False)
 class HelperKeys:
-    """What a helper shares secrets and signs with.
-
-    Args:
-        masks: its private key for masks.
-        signing: the key of its TLS certificate.
-        listed: returns what is certified of agents, read anew.
-    """
+    """What a helper shares secrets and signs with."""
 
     masks: X25519PrivateKey
-    signing: Key
-    listed: Callable[[], Iterable[Identity]]
+    signing: Key  # of its TLS certificate
+    listed: Callable[[], Iterable[Identity]]  # returns what is certified of agents, read anew
 
     def __post_init__(self) -> None:
         self._known = {identity.mask: identity for identity in self.listed()}
 
     @staticmethod
     def of_folder(folder: Path) -> HelperKeys:
-        """Read a helper's folder, as ``identity init --helper`` made it.
-
-        Raises:
-            IdentityError: something is missing, or not signed by the authority.
-        """
+        """Read a helper's folder, as ``identity init --helper`` made it."""
         authority, masks = folder / "ca.pem", mask_key(folder)
         helper = certified(folder / "server.pem", authority)
         if HELPER not in helper.roles or helper.mask != public_key(masks):
@@ -107,15 +97,7 @@ def _terms(
 
 @final
 class HelperKnown:
-    """What an agent knows of the helper of its runs: who it is, and how to hide from the cloud.
-
-    Args:
-        keys: the agent's folder, with helper.pem and mask.key.
-        agents: the agents of its connection.
-
-    Raises:
-        IdentityError: something is missing or does not belong together.
-    """
+    """What an agent knows of the helper of its runs: who it is, and how to hide from the cloud."""
 
     def __init__(self, keys: Path, agents: tuple[int, ...]) -> None:
         helper = certified(keys / "helper.pem", keys / "ca.pem")

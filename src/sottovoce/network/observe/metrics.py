@@ -11,23 +11,11 @@ from typing import Final, final
 
 from prometheus_client import Histogram
 
-from sottovoce.network.protocol.messages import Code
-
 BUCKETS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
 """Upper ends of the round latency histogram, seconds."""
 
-TURNED_AWAY: Final = (
-    "accept",
-    "address",
-    "certificate",
-    "crowd",
-    "descriptors",
-    "flood",
-    "handshake",
-    "pages",
-    "request",
-    "viewer",
-)
+TURNED_AWAY: Final = ("accept", "address", "certificate", "crowd", "descriptors", "flood",
+                      "handshake", "pages", "request", "viewer")  # fmt: skip
 """Why a connection may be turned away."""
 
 
@@ -36,7 +24,7 @@ class Metrics:
     """Counts rounds, refusals and connections turned away."""
 
     def __init__(self) -> None:
-        self.refused: Counter[Code] = Counter()
+        self.refused: Counter[str] = Counter()
         self.turned_away: Counter[str] = Counter()
         self.held = 0
         self.round_seconds = Histogram(

@@ -16,7 +16,7 @@ from prometheus_client.registry import Collector
 from sottovoce.network.identity.certificates import OPERATOR, read_identity
 from sottovoce.network.observe.metrics import TURNED_AWAY, Metrics
 from sottovoce.network.protocol.messages import Code
-from sottovoce.network.transport.connection import require_role
+from sottovoce.network.transport.server import require_role
 
 STALE_SECONDS: Final = 10.0
 """A revocation list that could not be read for this long is stale; it is tried every second."""
@@ -32,45 +32,32 @@ def _metric(kind: str, name: str, text: str) -> Any:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
-    """What an operator may see of a run: nothing here depends on a state except through noise.
-
-    Attributes:
-        phase: of the state machine.
-        price: the answer so far, averaged prices or the latest, which every agent gets.
-        failed: whether the run has ended with an error.
-        unread_seconds: how long ago the revocation list was known to be current.
-        seconds_since_round: 0 once the run is over.
-        stall: seconds without a round after which the run is stalled.
-        absent: who is, the longest first.
-        last_to_answer: who completed the last 100 rounds, the most frequent first.
-        refused: refusals of this process by code, and contributions clipped.
-        turned_away: connections turned away by this process, by reason.
-    """
+    """What an operator may see of a run: nothing here depends on a state except through noise."""
 
     run: str
-    phase: str
+    phase: str  # of the state machine
     round: int = _metric("gauge", "round", "Rounds released so far in this run.")
     rounds: int = _metric("gauge", "rounds", "Rounds of the whole run.")
     connected: int = _metric("gauge", "agents_connected", "Agents connected now.")
     agents: int = _metric("gauge", "agents", "Agents of the problem.")
     missing: int = _metric("gauge", "agents_absent", "Agents that are not connected.")
-    price: tuple[float, ...]
+    price: tuple[float, ...]  # the answer so far, averaged or the latest: every agent gets it
     gdp_mu: float = _metric("gauge", "budget_gdp_mu", "Gaussian-DP parameter spent by this run.")
-    failed: bool
+    failed: bool  # the run has ended with an error
     unreadable: int = _metric(
         "counter", "revocations_unreadable",
         "Attempts to read the revocation list that failed; the last good list counts.",
     )  # fmt: skip
-    unread_seconds: float
+    unread_seconds: float  # since the revocation list was known to be current
     seconds_since_round: float = _metric(
         "gauge", "seconds_since_round", "Since the last round or the start."
     )
-    stall: float
-    absent: list[dict[str, Any]]
-    last_to_answer: list[dict[str, Any]]
+    stall: float  # seconds without a round after which the run is stalled
+    absent: list[dict[str, Any]]  # the longest first
+    last_to_answer: list[dict[str, Any]]  # who completed the last 100 rounds, most frequent first
     held: int = _metric("counter", "held", "Agent-rounds held at the last state.")
-    refused: dict[str, int]
-    turned_away: dict[str, int]
+    refused: dict[str, int]  # by code, by this process; contributions clipped as well
+    turned_away: dict[str, int]  # connections, by reason
 
     @property
     def troubles(self) -> list[dict[str, str]]:

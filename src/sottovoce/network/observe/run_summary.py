@@ -19,35 +19,20 @@ from sottovoce.network.store import Said, attendance_in, said_in
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunSummary:
-    """What a store says about its run without anything that agents said.
+    """What a store says about its run without anything that agents said."""
 
-    Attributes:
-        config: the configuration, None before the first start.
-        status: "running" (or interrupted), "done", "halted" or "failed".
-        reason: why it was halted or failed.
-        rounds: rounds released so far.
-        price: the answer so far: averaged prices, or the latest; none in a helper's store.
-        held: agent-rounds in which an agent's last contribution was reused.
-        incidents: how many refusals per code.
-        created: when the run began, UTC.
-    """
-
-    config: RunConfig | None
+    config: RunConfig | None  # None before the first start
     status: Status
-    reason: str
-    rounds: int
-    price: tuple[float, ...]
-    held: int
-    incidents: dict[str, int]
-    created: str
+    reason: str  # why it was halted or failed
+    rounds: int  # released so far
+    price: tuple[float, ...]  # the answer so far, averaged or the latest; none of a helper
+    held: int  # agent-rounds in which an agent's last contribution was reused
+    incidents: dict[str, int]  # how many refusals per code
+    created: str  # when the run began, UTC
 
 
 def summarise(path: str | os.PathLike[str]) -> RunSummary:
-    """Read a store's summary; a cloud may be writing to it meanwhile.
-
-    Raises:
-        StoreError: it is not a store, or damaged.
-    """
+    """Read a store's summary; a cloud may be writing to it meanwhile."""
     held, rounds, price = 0, 0, np.zeros(0)
     with JournalReader.open(path) as journal:
         run = journal.read_run()
@@ -75,25 +60,15 @@ def answers(path: str | os.PathLike[str]) -> Floats:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class StoredTranscript:
-    """All rounds of a store, for an audit; what was said is as private as the store itself.
+    """All rounds of a store, for an audit; what was said is as private as the store itself."""
 
-    Attributes:
-        config: the configuration, None before the first start.
-        said: what was said in every round; None if some round was not kept.
-        multiples: the released integers, one row per round.
-    """
-
-    config: RunConfig | None
-    said: tuple[Said, ...] | None
-    multiples: Any
+    config: RunConfig | None  # None before the first start
+    said: tuple[Said, ...] | None  # in every round; None if some round was not kept
+    multiples: Any  # the released integers, one row per round
 
 
 def transcript(path: str | os.PathLike[str]) -> StoredTranscript:
-    """Read every round of a store.
-
-    Raises:
-        StoreError: it is not a store, or damaged.
-    """
+    """Read every round of a store."""
     with JournalReader.open(path) as journal:
         config = _config(journal.read_run())
         rows = list(journal.rounds())

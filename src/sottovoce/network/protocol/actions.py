@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
-from typing import TypeAlias
 
 from msgspec import Struct
 
@@ -147,24 +146,25 @@ class JournalRow(Struct, frozen=True):
     said: bytes | None = None  # what every party said, None once it is erased
 
 
-# Actions of several machines.
+class Action(Struct, frozen=True):
+    """What a machine asks its runner to do."""
 
 
-class Send(Struct, frozen=True, kw_only=True):
+class Send(Action, frozen=True, kw_only=True):
     """Send one message to each of the peers."""
 
     peers: tuple[int, ...]
     message: FromCloud | FromHelper
 
 
-class Close(Struct, frozen=True, kw_only=True):
+class Close(Action, frozen=True, kw_only=True):
     """Close the connection of a peer, for a reason."""
 
     peer: int
     code: Code
 
 
-class Incident(Struct, frozen=True, kw_only=True):
+class Incident(Action, frozen=True, kw_only=True):
     """Something was refused; never a value."""
 
     code: Code
@@ -172,26 +172,23 @@ class Incident(Struct, frozen=True, kw_only=True):
     k: int
 
 
-class Halt(Struct, frozen=True, kw_only=True):
+class Halt(Action, frozen=True, kw_only=True):
     """Stop for good: the journal has been rolled back behind round k."""
 
     k: int
     agents: tuple[int, ...] = ()
 
 
-# Actions of a cloud.
-
-
-class Meet(Struct, frozen=True, kw_only=True):
-    """Agents have come: have the helper sign what is asked of them, and tell ``pledged``."""
+class Meet(Action, frozen=True, kw_only=True):
+    """A split cloud: have the helper sign what is asked of agents, and tell ``pledged``."""
 
     peer: int
     agents: tuple[int, ...]
     mask: bytes
 
 
-class Commit(Struct, frozen=True, kw_only=True, eq=False):
-    """Everybody has spoken in round k: release, commit, and answer with ``committed``."""
+class Commit(Action, frozen=True, kw_only=True, eq=False):
+    """A cloud: each agent has contributed to round k; commit it, and call ``committed``."""
 
     k: int
     parts: tuple[Part, ...]
@@ -199,11 +196,8 @@ class Commit(Struct, frozen=True, kw_only=True, eq=False):
     last: tuple[int, ...] = ()  # the agents that were waited for: who spoke last, or was held
 
 
-# Actions of a helper.
-
-
-class AnswerRound(Struct, frozen=True, kw_only=True):
-    """Add up masks, add noise, commit, and answer with ``committed``."""
+class AnswerRound(Action, frozen=True, kw_only=True):
+    """A helper: add up masks, add noise, commit, and call ``committed``."""
 
     k: int
     question: bytes
@@ -211,16 +205,13 @@ class AnswerRound(Struct, frozen=True, kw_only=True):
     previous: bytes
 
 
-# Actions of those who connect to a cloud: agents, gateways and relays.
-
-
-class SendUp(Struct, frozen=True, kw_only=True):
-    """Send a message up: to the cloud, or to a relay."""
+class SendUp(Action, frozen=True, kw_only=True):
+    """A client: send a message up, to the cloud or to a relay."""
 
     message: FromAgent
 
 
-class Apply(Struct, frozen=True, kw_only=True, eq=False):
+class Apply(Action, frozen=True, kw_only=True, eq=False):
     """Agents joined after round k, or took its step: drive devices by the answer so far."""
 
     k: int
@@ -228,13 +219,13 @@ class Apply(Struct, frozen=True, kw_only=True, eq=False):
     failed: tuple[int, ...] = ()  # the places, from 0, of agents whose own code failed
 
 
-class Save(Struct, frozen=True, kw_only=True):
+class Save(Action, frozen=True, kw_only=True):
     """Keep this before anything else is sent."""
 
     memory: Memory
 
 
-class Finish(Struct, frozen=True, kw_only=True, eq=False):
+class Finish(Action, frozen=True, kw_only=True, eq=False):
     """The run is over."""
 
     price: Floats  # the answer's
@@ -242,31 +233,18 @@ class Finish(Struct, frozen=True, kw_only=True, eq=False):
     wait: float  # seconds until everybody applies it
 
 
-class Stop(Struct, frozen=True, kw_only=True):
+class Stop(Action, frozen=True, kw_only=True):
     """Give up: trying again cannot help."""
 
     code: Code
     detail: str
 
 
-class Reconnect(Struct, frozen=True, kw_only=True):
+class Listen(Action, frozen=True):
+    """A relay knows its run: listen to those below."""
+
+
+class Reconnect(Action, frozen=True, kw_only=True):
     """End this connection and try again later."""
 
     code: str
-
-
-Action: TypeAlias = (
-    Send
-    | Close
-    | Incident
-    | Halt
-    | Meet
-    | Commit
-    | AnswerRound
-    | SendUp
-    | Apply
-    | Save
-    | Finish
-    | Stop
-    | Reconnect
-)

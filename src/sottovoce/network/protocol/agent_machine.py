@@ -119,10 +119,10 @@ class AgentMachine(ClientMachine):
         self._entries = finite(len(welcome.columns))
         lower, upper, x = (unpack(part) for part in (welcome.lower, welcome.upper, memory.x))
         # A state inside keeps its bytes, signed zeros too: the cloud compares them.
-        kept = np.where(x < lower, lower, np.where(x > upper, upper, x))
-        first = steps.begin(kept)
+        clipped = np.where(x < lower, lower, np.where(x > upper, upper, x))
+        first = steps.begin(clipped)
         # Before anything was said the start moves into the agents' own sets.
-        state = pack(kept if memory.round or memory.sent else first)
+        state = pack(clipped if memory.round or memory.sent else first)
         # What was already said of the round at hand is said again, whatever comes of it now.
         sent = memory.sent or self._sent(memory.round + 1, state, steps.contributions(first))
         answer = memory.answer if memory.round else state

@@ -98,13 +98,9 @@ class ClientMachine(ABC):
         """A connection is open."""
         self.phase = ClientPhase.GREETING
         config, k, receipt = self.seen
+        agents, mask = list(self.agents), self._mask
         hello = Hello(
-            version=VERSION,
-            agents=list(self.agents),
-            config=config,
-            round=k,
-            receipt=receipt,
-            mask=self._mask,
+            version=VERSION, agents=agents, config=config, round=k, receipt=receipt, mask=mask
         )
         return [SendUp(message=hello)]
 
@@ -118,15 +114,11 @@ class ClientMachine(ABC):
         if (self.phase, type(message)) not in EXPECTED:
             return [Reconnect(code=Code.UNEXPECTED)]
         try:
-            match message:
-                case Welcome():
-                    return self._greeted(message)
-                case Round():
-                    return self._check_round(message)
-                case Done():
-                    return self._done(message)
-                case Error():
-                    return self._refused(message)
+            if isinstance(message, Round):
+                return self._check_round(message)
+            if isinstance(message, Welcome):
+                return self._greeted(message)
+            return self._done(message) if isinstance(message, Done) else self._refused(message)
         except MalformedError:
             return [Reconnect(code=Code.MALFORMED)]
 

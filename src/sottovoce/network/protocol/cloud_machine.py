@@ -1,15 +1,7 @@
 """The cloud's side as a state machine: events in, actions out; no sockets, no noise.
 
-    phase        event        next phase
-    COLLECTING   full         COMMITTING    everybody has spoken in the round, or is held
-    COMMITTING   committed    COLLECTING    the round is durable: send it, collect the next
-    COMMITTING   finished     DONE          the last round is durable: send it, say goodbye
-    COMMITTING   failed       HALTED        prices diverged
-    COLLECTING   committed    COLLECTING    a relay learns of a round that went on without it
-    COLLECTING   finished     DONE          likewise
-    any          rolled_back  HALTED        an agent proves that the store forgot a round
-
-The helper of a split cloud goes by the same table: its round is full when the cloud has asked.
+The helper of a split cloud goes by the same transitions: its round is full when the cloud has
+asked.
 
 A connection speaks for agents once its hello is accepted; of a split cloud once the helper has
 signed what is asked of them. Anything out of turn closes it. A split cloud stays COMMITTING until
@@ -53,7 +45,6 @@ from sottovoce.network.protocol.messages import (
     Error,
     FromAgent,
     FromCloud,
-    Gap,
     Hello,
     Masked,
     Round,
@@ -61,8 +52,7 @@ from sottovoce.network.protocol.messages import (
 )
 from sottovoce.network.protocol.receipt import Receipts
 
-CREDIT: Final = 8
-"""Messages an agent may send between two rounds; an honest one needs one or two."""
+CREDIT: Final = 8  # messages an agent may send between two rounds; an honest one needs one or two
 
 
 class CloudPhase(IntEnum):
@@ -75,13 +65,13 @@ class CloudPhase(IntEnum):
 
 
 TRANSITIONS: Final = {
-    (CloudPhase.COLLECTING, "full"): CloudPhase.COMMITTING,
-    (CloudPhase.COMMITTING, "committed"): CloudPhase.COLLECTING,
-    (CloudPhase.COMMITTING, "finished"): CloudPhase.DONE,
-    (CloudPhase.COMMITTING, "failed"): CloudPhase.HALTED,
-    (CloudPhase.COLLECTING, "committed"): CloudPhase.COLLECTING,
-    (CloudPhase.COLLECTING, "finished"): CloudPhase.DONE,
-} | {(phase, "rolled_back"): CloudPhase.HALTED for phase in CloudPhase}
+    (CloudPhase.COLLECTING, "full"): CloudPhase.COMMITTING,  # each agent contributed or is held
+    (CloudPhase.COMMITTING, "committed"): CloudPhase.COLLECTING,  # durable: send it
+    (CloudPhase.COMMITTING, "finished"): CloudPhase.DONE,  # likewise the last: say goodbye
+    (CloudPhase.COMMITTING, "failed"): CloudPhase.HALTED,  # prices diverged
+    (CloudPhase.COLLECTING, "committed"): CloudPhase.COLLECTING,  # a relay missed the round
+    (CloudPhase.COLLECTING, "finished"): CloudPhase.DONE,  # likewise
+} | {(phase, "rolled_back"): CloudPhase.HALTED for phase in CloudPhase}  # an agent proves it
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -119,14 +109,11 @@ class CloudMachine:
         self.setup = setup
         self.last: Record | None = None
         self.phase = CloudPhase.COLLECTING
-        self.round = 1
-        """The round that is being collected."""
+        self.round = 1  # the one that is being collected
+        # By the welcome from above, of a relay: the round that is collected there, and the last in
+        # which agents of this relay spoke.
         self.above = self.heard = 0
-        """By the welcome from above, of a relay: the round that is collected there, and the last in
-        which agents of this relay spoke."""
-        self._notary = notary
-        self._history = history
-        self._hold = hold
+        self._notary, self._history, self._hold = notary, history, hold
         self._sends = State if setup.states else Masked if setup.split else Contribution
         self._sessions: dict[int, Session] = {}
         self._speakers: dict[int, int] = {}  # the connection of every agent that is there
@@ -218,7 +205,7 @@ class CloudMachine:
         self._move("finished" if last else "committed")
         self._keep(record)
         self._collected.clear()
-        actions = list(self._broadcast(record))
+        actions = self._broadcast(record)
         if last:
             self._applied_at = self._clock() + wait
             actions.append(Send(peers=self._active(), message=self._done()))
@@ -256,7 +243,7 @@ class CloudMachine:
 
     def _active(self) -> tuple[int, ...]:
         """The peers that speak for agents."""
-        return tuple(peer for peer, s in self._sessions.items() if s.party is not None)
+        return tuple([peer for peer, s in self._sessions.items() if s.party is not None])
 
     def _hello(self, session: Session, hello: Hello) -> list[Action]:
         code = self._objection(hello, session.allowed)
@@ -333,7 +320,12 @@ class CloudMachine:
             sent = message.x if isinstance(message, State) else message.values
             used = party.range.nearest(sent)
         gaps = () if isinstance(message, State) else tuple(message.missed)
-        if used is None or not self._plausible(party, gaps):
+        # All gaps must be the party's own, and not of rounds to come.
+        plausible = not gaps or all(
+            party.agents[0] <= first <= last <= party.agents[-1] and begin <= end <= self.round
+            for first, last, begin, end in gaps
+        )
+        if used is None or not plausible:
             return self._drop(session, Code.MALFORMED)
         k, part = message.round, Part(party=party, data=used, missed=gaps)
         if self.phase is CloudPhase.DONE and k >= self.round:
@@ -343,13 +335,6 @@ class CloudMachine:
         if self.last is not None and k == self.last.k:
             return self._repeat(session, part, self.last)
         return self._object(session, Code.OLD_ROUND if k < self.round else Code.FUTURE_ROUND)
-
-    def _plausible(self, party: Party, gaps: Iterable[Gap]) -> bool:
-        """Whether all gaps are the party's own, and not of rounds to come."""
-        return all(
-            party.agents[0] <= first <= last <= party.agents[-1] and begin <= end <= self.round
-            for first, last, begin, end in gaps
-        )
 
     def _accept(self, session: Session, part: Part, sent: bytes) -> list[Action]:
         if not self._collected.put(part):
@@ -383,16 +368,14 @@ class CloudMachine:
         self._move("full")
         return [Commit(k=self.round, parts=parts, held=held, last=last or tuple(sorted(held)))]
 
-    def _broadcast(self, record: Record) -> Iterable[Action]:
+    def _broadcast(self, record: Record) -> list[Action]:
         for session in self._sessions.values():
             session.credit = CREDIT
         active = self._active()
-        if self.setup.states:  # each has gradient entries of its own
-            for peer in active:
-                message = self._message(self._sessions[peer].party, record)
-                yield Send(peers=(peer,), message=message)
-        elif active:
-            yield Send(peers=active, message=self._message(None, record))
+        if not self.setup.states:
+            return [Send(peers=active, message=self._message(None, record))] if active else []
+        parties = [(peer, self._sessions[peer].party) for peer in active]  # with entries of its own
+        return [Send(peers=(p,), message=self._message(party, record)) for p, party in parties]
 
     def _message(self, party: Party | None, record: Record) -> Round:
         entries = b"" if party is None or not party.entries.size else pack(record.y[party.entries])
@@ -411,9 +394,12 @@ class CloudMachine:
             wait=max(0.0, self._applied_at - self._clock()),
         )
 
-    def _object(self, session: Session, code: Code) -> list[Action]:
+    def _object(self, session: Session, code: Code, agents: tuple[int, ...] = ()) -> list[Action]:
         """Refuse a message and go on with the connection."""
-        return self._refusal(session.peer, code, session.agents)
+        return [
+            Incident(code=code, agents=session.agents or agents, k=self.round),
+            Send(peers=(session.peer,), message=Error(code=code, round=self.round)),
+        ]
 
     def _drop_all(self, code: Code) -> list[Action]:
         return [a for p in tuple(self._sessions) for a in self.refuse(p, code)]
@@ -421,15 +407,7 @@ class CloudMachine:
     def _drop(self, session: Session, code: Code, agents: tuple[int, ...] = ()) -> list[Action]:
         """Refuse a message and end the connection."""
         self.disconnect(session.peer)
-        refusal = self._refusal(session.peer, code, session.agents or agents)
-        return [*refusal, Close(peer=session.peer, code=code)]
-
-    def _refusal(self, peer: int, code: Code, agents: tuple[int, ...]) -> list[Action]:
-        error = Error(code=code, round=self.round)
-        return [
-            Incident(code=code, agents=agents, k=self.round),
-            Send(peers=(peer,), message=error),
-        ]
+        return [*self._object(session, code, agents), Close(peer=session.peer, code=code)]
 
 
 def _moved(party: Party, sent: bytes, used: bytes) -> tuple[int, ...]:

@@ -30,7 +30,6 @@ NOTHING: Final = np.zeros(0)
 Integers = NDArray[np.int64]
 Decoded = TypeVar("Decoded")
 
-_HEAD: Final = 1024
 INTEGER: Final = 9
 DOUBLE: Final = 8
 _LITTLE: Final = np.dtype("<f8")
@@ -42,8 +41,7 @@ MASK_HEAD: Final = _MASK_HEAD.size
 LARGEST: Final = sys.float_info.max
 SMALLEST: Final = sys.float_info.min
 
-_FEW: Final = 16
-"""Up to here numbers one by one cost less than one call of NumPy."""
+_FEW: Final = 16  # up to here numbers one by one cost less than one call of NumPy
 
 _encoder = msgpack.Encoder()
 
@@ -71,11 +69,6 @@ decode_from_agent: Callable[[bytes], FromAgent] = partial(_decode, msgpack.Decod
 decode_from_cloud: Callable[[bytes], FromCloud] = partial(_decode, msgpack.Decoder(FromCloud))
 decode_to_helper: Callable[[bytes], ToHelper] = partial(_decode, msgpack.Decoder(ToHelper))
 decode_from_helper: Callable[[bytes], FromHelper] = partial(_decode, msgpack.Decoder(FromHelper))
-
-
-def frame_limit(*, agents: int, size: int) -> int:
-    """Return the largest frame an honest agent or gateway sends: n agents, or ``size`` numbers."""
-    return _HEAD + max(INTEGER * agents, DOUBLE * size)
 
 
 def pack(values: Floats) -> bytes:
@@ -158,11 +151,11 @@ class Box:
         if len(data) != self._numbers.size:
             return None
         v = np.frombuffer(data, dtype=self._kind)
-        kept = np.where(v < self._lower, self._lower, np.where(v > self._upper, self._upper, v))
-        lost = np.isnan(v)
-        if lost.any():
-            kept[lost] = middle(self._lower[lost], self._upper[lost])
-        return kept.astype(self._kind, copy=False).tobytes()
+        clipped = np.where(v < self._lower, self._lower, np.where(v > self._upper, self._upper, v))
+        undefined = np.isnan(v)
+        if undefined.any():
+            clipped[undefined] = middle(self._lower[undefined], self._upper[undefined])
+        return clipped.astype(self._kind, copy=False).tobytes()
 
 
 def middle(lower: Floats, upper: Floats) -> Floats:

@@ -13,16 +13,11 @@ from typing import Annotated, Final, TypeAlias
 import msgspec
 from msgspec import Meta
 
-VERSION: Final = 5
-"""The version of the protocol; both sides refuse another."""
-
+VERSION: Final = 5  # the version of the protocol; both sides refuse another
 DIGEST: Final = 32
 RECEIPT: Final = 2 * DIGEST
-SESSION: Final = 16
-"""Bytes that name a session of masks."""
-
-KEY: Final = 32
-"""Bytes of a public key for masks."""
+SESSION: Final = 16  # bytes that name a session of masks
+KEY: Final = 32  # bytes of a public key for masks
 
 Count: TypeAlias = Annotated[int, Meta(ge=0, lt=2**53)]
 Number: TypeAlias = Annotated[int, Meta(ge=1, lt=2**53)]
@@ -185,8 +180,7 @@ FromCloud: TypeAlias = Welcome | Round | Done | Error
 
 # Between the halves of a split cloud.
 
-HELPER_VERSION: Final = 2
-"""The version of this part of the protocol; both sides refuse another."""
+HELPER_VERSION: Final = 2  # the version of this part of the protocol; both sides refuse another
 
 Taken: TypeAlias = tuple[Number, SessionName, Number]
 """Who took part: the number that ``meet`` gave, the session, and the round it was said in."""

@@ -13,7 +13,15 @@ from typing import final
 
 import numpy as np
 
-from sottovoce.network.protocol.actions import Action, Commit, Finish, Record, SendUp, Setup
+from sottovoce.network.protocol.actions import (
+    Action,
+    Commit,
+    Finish,
+    Listen,
+    Record,
+    SendUp,
+    Setup,
+)
 from sottovoce.network.protocol.client_machine import ClientMachine, ClientPhase
 from sottovoce.network.protocol.cloud_machine import CloudMachine
 from sottovoce.network.protocol.codec import Floats, MalformedError, finite, pack_whole, unpack
@@ -51,11 +59,6 @@ class RelayMachine(ClientMachine):
         return self._below
 
     @property
-    def joined(self) -> bool:
-        """Whether a welcome has come."""
-        return self._below is not None
-
-    @property
     def seen(self) -> tuple[bytes, int, bytes]:
         """The run that it takes part in, the last round that was passed on, its receipt."""
         config = b"" if self._below is None else self._below.setup.config_hash
@@ -78,19 +81,20 @@ class RelayMachine(ClientMachine):
         ]
 
     def _welcomed(self, welcome: Welcome, config: bytes) -> list[Action]:
+        first: list[Action] = []
         if self._below is None:
-            receipts = self._receipts
             self._below = CloudMachine(
                 self._describe(welcome),
-                receipts,
-                receipts.history,
+                self._receipts,
+                self._receipts.history,
                 awaited=frozenset(self.agents),
             )
             self._totals = ContributionTotals(welcome.prices)
             self._sums, self._prices = welcome.sums, finite(welcome.prices)
+            first = [Listen()]
         self.below.above, self.below.heard = welcome.round, welcome.spoke
         self.phase = ClientPhase.WAITING
-        return self._contributed()
+        return [*first, *self._contributed()]
 
     def _round(self, message: Round) -> list[Action]:
         if message.round < self.below.round:

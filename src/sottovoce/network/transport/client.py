@@ -31,35 +31,21 @@ Message = TypeVar("Message")
 @final
 @dataclass(eq=False, repr=False)
 class Client(Generic[Message]):
-    """One peer's way to a cloud, a relay or a helper.
+    """One peer's way to a cloud, a relay or a helper."""
 
-    Args:
-        url: its address, ``wss://host:port``.
-        keys: folder with ca.pem, cert.pem and key.pem.
-        decode: reads a message, or raises ``MalformedError``.
-        limit: the largest message that is read.
-        longest_pause: seconds between attempts, at most.
-    """
-
-    url: str
-    keys: Path
-    decode: Callable[[bytes], Message]
+    url: str  # ``wss://host:port``
+    keys: Path  # folder with ca.pem, cert.pem and key.pem
+    decode: Callable[[bytes], Message]  # reads a message, or raises ``MalformedError``
     _: KW_ONLY
-    limit: int
-    longest_pause: float = LONGEST_PAUSE
+    limit: int  # the largest message that is read, bytes
+    longest_pause: float = LONGEST_PAUSE  # between attempts, seconds
+    role: str = ""  # that the certificate of the other side must have, such as ``HELPER``
 
     def __post_init__(self) -> None:
         self._context = client_context(self.keys)
         self._failures = 0
         self._socket: aiohttp.ClientWebSocketResponse | None = None
         self._sending: set[asyncio.Task[None]] = set()
-
-    def has_role(self, role: str) -> bool:
-        """Whether the certificate on the other side has a role, such as ``HELPER``."""
-        from sottovoce.network.identity.certificates import peer_identity  # split clouds only
-
-        identity = None if self._socket is None else peer_identity(self._socket)
-        return identity is not None and role in identity.roles
 
     async def send(self, data: bytes) -> None:
         """Send on the connection there is; what a lost connection swallows is said on the next."""
@@ -89,10 +75,6 @@ class Client(Generic[Message]):
             lost: called when a connection has ended.
             progress: the last round that has come; where it rises, the next attempt comes soon.
             done: whether to stop.
-
-        Raises:
-            RefusedError: the certificate is refused.
-            ExpiredError: the certificate has ended.
         """
         pause = FIRST_PAUSE
         connector = aiohttp.TCPConnector(ssl=self._context, limit=1)
@@ -116,6 +98,7 @@ class Client(Generic[Message]):
         hear: Callable[[Message | None], Awaitable[bool]],
     ) -> None:
         try:
+            self._require_role(socket)
             going = await hear(None)
             while going:
                 message = await socket.receive()
@@ -128,6 +111,16 @@ class Client(Generic[Message]):
             note("connection lost", level=logging.WARNING, error=type(error).__name__)
         finally:
             await socket.close()
+
+    def _require_role(self, socket: aiohttp.ClientWebSocketResponse) -> None:
+        if self.role:  # only of a split cloud: this import is large
+            from sottovoce.network.identity.certificates import CLOUD, peer_identity
+
+            identity = peer_identity(socket)
+            if identity is None or self.role not in identity.roles:
+                side = "a split cloud" if self.role == CLOUD else "a split cloud's helper"
+                words = f"the other side must be {side} by its certificate"
+                raise RefusedError(Code.NOT_YOURS, words)
 
     async def _connect(self, session: aiohttp.ClientSession) -> None:
         try:

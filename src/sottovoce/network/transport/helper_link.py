@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, final
 
 from sottovoce.network.failures import HaltedError, RefusedError
-from sottovoce.network.identity.certificates import HELPER
 from sottovoce.network.observe.logs import note
 from sottovoce.network.protocol.actions import Commit, Meet
 from sottovoce.network.protocol.codec import mask_of
@@ -37,29 +36,17 @@ Name = tuple[tuple[int, ...], bytes]
 @final
 @dataclass(eq=False, repr=False)
 class HelperLink:
-    """Asks the helper on the cloud's behalf, again on every new connection.
-
-    Args:
-        config: the run's configuration.
-        post: sends a message on the connection there is.
-        keep: writes a question and the receipt that goes with it down, before it is asked.
-        later: calls a function once what is going on has ended.
-        receipt: of the helper's last answer, empty if it is not known.
-
-    Attributes:
-        answered: called with a full round and the helper's answer to it.
-        pledged: called with a peer and the helper's signature, None if it does not know the key.
-        connected: whether the helper takes part in the run at the moment.
-    """
+    """Asks the helper on the cloud's behalf, again on every new connection."""
 
     config: str
-    post: Callable[[ToHelper], None]
-    keep: Callable[[Commit, bytes], None]
-    later: Callable[..., object]
-    receipt: bytes = b""
+    post: Callable[[ToHelper], None]  # sends on the connection there is
+    keep: Callable[[Commit, bytes], None]  # writes a question and its receipt before it is asked
+    later: Callable[..., object]  # calls a function once what is going on has ended
+    receipt: bytes = b""  # of the helper's last answer, empty if it is not known
 
     def __post_init__(self) -> None:
-        self.answered: Callable[[Commit, bytes], None]
+        self.answered: Callable[[Commit, bytes], None]  # hears the answer to a full round
+        # Hears the helper's signature for a peer, None if the helper does not know its key.
         self.pledged: Callable[[int, bytes | None], None]
         self.connected = False
         self._opened_times = 0
@@ -90,14 +77,13 @@ class HelperLink:
         """Hold the connection for as long as the cloud lives."""
 
         async def hear(message: FromHelper | None) -> bool:
-            if message is None and not client.has_role(HELPER):
-                raise RefusedError(Code.NOT_YOURS, "the helper must be one by its certificate")
             self.hear(message)
             return True
 
-        await client.serve(
-            hear, lost=self._lost, progress=lambda: self._opened_times, done=lambda: False
-        )
+        def lost() -> None:
+            self.connected = False
+
+        await client.serve(hear, lost=lost, progress=lambda: self._opened_times, done=lambda: False)
 
     def hear(self, message: FromHelper | None) -> None:
         """A message came from the helper; None for a new connection."""
@@ -111,12 +97,12 @@ class HelperLink:
                 self._pledges[message.number] = message.pledge
                 self._tell(message.number, message.pledge)
             case Answer():
-                self._hear_answer(message)
+                full = self._full
+                if full is not None and message.round == full.k:  # else it was asked twice
+                    self._full, self.receipt = None, message.receipt
+                    self.answered(full, message.values)
             case Refusal():
                 self._refused(message)
-
-    def _lost(self) -> None:
-        self.connected = False
 
     def _opened(self, message: Opened) -> None:
         if message.version != HELPER_VERSION:
@@ -128,14 +114,6 @@ class HelperLink:
             self._introduce(number)
         if self._full is not None:
             self._ask(self._full)
-
-    def _hear_answer(self, message: Answer) -> None:
-        full = self._full
-        if full is None or message.round != full.k:
-            return  # asked twice over two connections: the first answer was taken
-        self._full = None
-        self.receipt = message.receipt
-        self.answered(full, message.values)
 
     def _refused(self, message: Refusal) -> None:
         if message.number:

@@ -19,11 +19,8 @@ AGENTS_PER_HANDSHAKE: Final = 100
 these rates floods from one address took 3.0 to 4.5% of the cloud's processor (docs, security);
 floods from many addresses were not measured."""
 
-SPARE: Final = 8
-"""Handshakes at once beyond one per agent: all agents may come back at once."""
-
-ADDRESSES: Final = 4_096
-"""Addresses remembered; the least recent one is forgotten."""
+SPARE: Final = 8  # handshakes at once beyond one per agent: all agents may come back at once
+ADDRESSES: Final = 4_096  # addresses remembered; the least recent one is forgotten
 
 ROUNDS_PER_SECOND: Final = 5_000
 """More rounds than a disk commits: an honest agent sends one message in each."""
@@ -41,6 +38,7 @@ HEARTBEAT_SECONDS: Final = 20.0
 RESERVED_FILES: Final = 64
 """File descriptors kept back from connections: for the store, its log and the revocation list."""
 
+_FRAME_HEAD: Final = 1024
 _MESSAGE_HEAD: Final = 64
 _HELLO_HEAD: Final = 256
 _HTTP: Final = 1 << 11
@@ -76,12 +74,7 @@ class TokenBucket:
 
 @final
 class Quota:
-    """What all connections of one certificate may do together.
-
-    Args:
-        agents: agents that the certificate speaks for.
-        numbers: the most numbers in a message of one of them.
-    """
+    """What all connections of a certificate for so many agents may do together."""
 
     __slots__ = ("bytes", "connections", "open", "pages", "pings")
 
@@ -99,15 +92,15 @@ class Quota:
 
 @final
 class Limits:
-    """The limits of one listener.
+    """The limits of one listener for ``agents``, who may all come at once, from one address.
 
-    Args:
-        agents: agents of the problem; all may come at once, from one address.
-        numbers: the most numbers in a message of one agent.
+    ``numbers`` is the most numbers in a message of one agent, ``head`` the bytes besides.
     """
 
-    def __init__(self, *, agents: int, numbers: int) -> None:
+    def __init__(self, *, agents: int, numbers: int, head: int = _FRAME_HEAD) -> None:
         crowd = agents + SPARE
+        self.frame = head + max(INTEGER * agents, DOUBLE * numbers)
+        """Bytes of the largest message of an honest peer: it names all agents, or the numbers."""
         self.unauthenticated = 4 * crowd
         """Connections without a certificate at a time; beyond it the oldest one is closed."""
         self._agents, self._numbers = agents, numbers

@@ -5,96 +5,227 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import math
 import socket
-from collections.abc import Awaitable, Callable, Container
+from collections.abc import Awaitable, Callable
 from dataclasses import KW_ONLY, dataclass
 from functools import partial
-from typing import Any, Final, Protocol, final
+from typing import Any, Final, cast, final
 
-from aiohttp import web
+from aiohttp import WSCloseCode, WSMsgType, web
 
 from sottovoce.errors import NetworkError
 from sottovoce.network.failures import BusyError
-from sottovoce.network.identity.certificates import Authorization, Identity
+from sottovoce.network.identity.certificates import Authorization, Identity, peer_identity
 from sottovoce.network.observe.logs import note
 from sottovoce.network.observe.metrics import Metrics
 from sottovoce.network.process import Supervisor
-from sottovoce.network.protocol.actions import Action, Send
+from sottovoce.network.protocol.actions import Send
+from sottovoce.network.protocol.cloud_machine import CloudMachine
 from sottovoce.network.protocol.codec import MalformedError, decode_from_agent, encode
+from sottovoce.network.protocol.helper_machine import HelperMachine
 from sottovoce.network.protocol.messages import Code
 from sottovoce.network.runner import Runner
-from sottovoce.network.transport.connection import (
-    CLOSE_SECONDS,
-    REQUEST_SECONDS,
-    Connection,
-    connection_of,
-    require_role,
-)
-from sottovoce.network.transport.limits import Limits, most_sockets
+from sottovoce.network.transport.limits import HEARTBEAT_SECONDS, Limits, Quota, most_sockets
 
 HELLO_SECONDS: Final = 10.0
 
 IDLE_SECONDS: Final = 1.0
 """After a second without a round there is none that a handshake could delay."""
 
-HANDSHAKE_SECONDS: Final = 10.0
-"""From the first packet to a verified certificate."""
+HANDSHAKE_SECONDS: Final = 10.0  # from the first packet to a verified certificate
 
 REFUSAL_SECONDS: Final = 0.005
 """Pause after a connection that is refused at once: at most 200 a second are looked at, which takes
 3% of a processor; the others wait in the kernel's backlog, of which that empties all in 5 s."""
 
-RETRY_SECONDS: Final = 0.1
-"""Pause after the system refuses to accept."""
-
+RETRY_SECONDS: Final = 0.1  # pause after the system refuses to accept
 _BACKLOG: Final = 1024
+
+REQUEST_SECONDS: Final = 10.0
+"""A connection that is not a WebSocket must complete a request within this time, then the next."""
+
+CLOSE_SECONDS: Final = 1.0  # how long a connection that is being closed may take to flush
+SEND_SECONDS: Final = 10.0  # how long a peer may leave what was sent unread
+UNREAD: Final = 16  # messages that may wait for a peer
+
+_NEVER_DRAIN: Final = 1 << 62
+"""Bytes after which aiohttp waits for the peer to read; here ``UNREAD`` and time are the limits."""
+
+_BEATS: Final = frozenset({WSMsgType.PING, WSMsgType.PONG})
+_ENDS: Final = frozenset({WSMsgType.CLOSE, WSMsgType.CLOSING, WSMsgType.CLOSED})
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
-class Machine(Protocol):
-    """What answers peers: the machine of a cloud, a relay or a helper."""
+@final
+class Connection(web.RequestHandler):
+    """A TLS connection with a verified certificate: aiohttp's protocol within a quota.
 
-    def connect(self, peer: int, allowed: Container[int]) -> list[Action]:
-        """A peer connected whose certificate speaks for the agents ``allowed``, from 1."""
+    As a WebSocket it never waits for a slow reader, and hears whole messages.
+    """
 
-    def disconnect(self, peer: int) -> None:
-        """The connection is gone."""
+    __slots__ = ("_closing", "_server", "_socket", "_unread", "_unread_since", "answered", "due",
+                 "identity", "leaving", "quota", "refuse", "stopped")  # fmt: skip
 
-    def receive(self, peer: int, message: Any) -> list[Action]:
-        """A message arrived."""
+    def __init__(self, server: Server, http: web.Server) -> None:
+        loop = asyncio.get_running_loop()
+        super().__init__(http, loop=loop, access_log=None, lingering_time=0)  # type: ignore[arg-type]
+        self.identity: Identity | None = None  # what the certificate says
+        self.quota: Quota
+        self.due = loop.time() + REQUEST_SECONDS  # when the next request must be complete
+        self.answered = False  # whether a request was
+        # aiohttp reads on while it waits for the peer's close frame; a connection that is stopped
+        # ends with the next byte, and nothing on a WebSocket that is leaving counts any more.
+        self.stopped = self.leaving = False
+        # Called when the peer breaks a rule, or its certificate no longer counts.
+        self.refuse: Callable[[Code], None] = self._refuse
+        self._server = server
+        self._socket: web.WebSocketResponse
+        self._closing: asyncio.Task[bool] | None = None
+        self._unread = 0
+        self._unread_since = math.inf
 
-    def refuse(self, peer: int, code: Code) -> list[Action]:
-        """The connection must end; one that is silent only if nothing came before."""
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """TLS is done: the peer has a certificate of the authority."""
+        super().connection_made(transport)
+        self.identity = peer_identity(transport)
+        self.quota = self._server.limits.quota(self.identity)
+        self.quota.open += 1
+        self._server.connections.add(self)
+        if self.quota.open > self.quota.connections:
+            self._server.turn_away("certificate")
+            self.abort()
+
+    def data_received(self, data: bytes) -> None:
+        """Pass on what the quota allows."""
+        if self.stopped:
+            self.force_close()
+        elif self.quota.bytes.take(len(data)):
+            super().data_received(data)
+        else:
+            self.stopped = True
+            self.refuse(Code.FLOOD)
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        """The connection has ended."""
+        self._server.connections.discard(self)
+        self.quota.open -= 1
+        super().connection_lost(exc)
+
+    def abort(self) -> None:
+        """End the connection at once."""
+        self.leaving = self.stopped = True
+        if self.transport is not None:
+            self.transport.abort()
+
+    async def upgrade(self, request: web.Request, *, limit: int) -> None:
+        """Become a WebSocket whose messages have ``limit`` bytes at most."""
+        self.due = math.inf
+        self._socket = web.WebSocketResponse(
+            timeout=CLOSE_SECONDS,
+            heartbeat=HEARTBEAT_SECONDS,
+            max_msg_size=limit,
+            autoping=False,
+            compress=False,
+            writer_limit=_NEVER_DRAIN,
+        )
+        await self._socket.prepare(request)
+
+    async def serve(
+        self, hear: Callable[[bytes], None], refuse: Callable[[Code], None]
+    ) -> web.WebSocketResponse:
+        """Pass the WebSocket's whole messages on until it ends; ``refuse`` closes it."""
+        self.refuse = refuse
+        try:
+            while not self.leaving:
+                message = await self._socket.receive()
+                if message.type is WSMsgType.BINARY:
+                    if not self.leaving:
+                        hear(message.data)
+                elif message.type in _ENDS:
+                    break
+                elif message.type in _BEATS:
+                    if not self.quota.pings.take():
+                        refuse(Code.FLOOD)
+                    elif message.type is WSMsgType.PING:
+                        await self._socket.pong(message.data)
+                else:
+                    big = getattr(message.data, "code", None) == WSCloseCode.MESSAGE_TOO_BIG
+                    refuse(Code.OVERSIZE if big else Code.MALFORMED)
+        finally:
+            self.leave()
+            if self._closing is not None:
+                await self._closing
+        return self._socket
+
+    def post(self, data: bytes) -> bool:
+        """Send a message on the WebSocket without waiting; False if too many are unread."""
+        if self.leaving:
+            return True
+        if self.backlog == 0:
+            self._unread, self._unread_since = 0, math.inf
+        elif self._unread >= UNREAD:
+            return False
+        sending = self._socket.send_bytes(data)
+        with contextlib.suppress(StopIteration, ConnectionError):  # sent, or gone
+            sending.send(None)  # one step: without a drain limit there is nothing to wait for
+            raise RuntimeError("aiohttp must send without waiting")
+        if self.backlog:
+            self._unread += 1
+            now = asyncio.get_running_loop().time()
+            self._unread_since = min(self._unread_since, now)
+        return True
+
+    @property
+    def overdue(self) -> bool:
+        """Whether the peer has left something unread for too long."""
+        waited = asyncio.get_running_loop().time() - self._unread_since
+        return waited > SEND_SECONDS and self.backlog > 0
+
+    def leave(self) -> None:
+        """Hear nothing more, and close once everything sent so far has left, within a second."""
+        if not self.leaving:
+            self.leaving = self.stopped = True
+            self._closing = asyncio.create_task(self._socket.close(drain=False))
+
+    @property
+    def backlog(self) -> int:
+        """Bytes that wait for the peer to read."""
+        return 0 if self.transport is None else self.transport.get_write_buffer_size()
+
+    def _refuse(self, code: Code) -> None:
+        if code is Code.FLOOD:
+            self._server.turn_away("flood")
+        self.abort()
+
+
+def connection_of(request: web.Request) -> Connection:
+    """Return the connection that a request came by."""
+    return cast(Connection, request.protocol)
+
+
+def require_role(request: web.Request, role: str) -> None:
+    """Answer 403 unless the certificate has a role, such as ``OPERATOR``."""
+    identity = connection_of(request).identity
+    if identity is None or role not in identity.roles:
+        raise web.HTTPForbidden(text=f"the {role.rpartition(':')[2]}'s certificate is needed")
 
 
 @final
 @dataclass(eq=False, repr=False)
 class Server:
-    """The listening side of a cloud, a relay or a helper.
-
-    Args:
-        authorization: its certificate, and who may talk to it.
-        machine: answers what they say.
-        runner: does what the machine asks for.
-        limits: what addresses and certificates may do.
-        frame: the largest message of an honest peer, in bytes.
-        metrics: counts.
-        decode: reads a message, or raises ``MalformedError``.
-        role: that a certificate must have; without one it must speak for agents.
-        index: answers browsers, which come to the same address as agents.
-    """
+    """The listening side of a cloud, a relay or a helper."""
 
     authorization: Authorization
-    machine: Machine
+    machine: CloudMachine | HelperMachine
     runner: Runner
     limits: Limits
     _: KW_ONLY
-    frame: int
     metrics: Metrics
-    decode: Callable[[bytes], Any] = decode_from_agent
-    role: str = ""
-    index: Handler | None = None
+    decode: Callable[[bytes], Any] = decode_from_agent  # reads a message, or ``MalformedError``
+    role: str = ""  # that a certificate must have; without one it must speak for agents
+    index: Handler | None = None  # answers browsers, which come to the same address as agents
 
     def __post_init__(self) -> None:
         self.app = web.Application(middlewares=[self._paced])
@@ -113,12 +244,7 @@ class Server:
         return int(self._sockets[0].getsockname()[1])
 
     async def open(self, listen: tuple[str, int], supervisor: Supervisor) -> None:
-        """Listen, and serve ``app``.
-
-        Raises:
-            BusyError: the address is in use, or not up yet.
-            NetworkError: this user may not listen there.
-        """
+        """Listen, and serve ``app``."""
         await self._http.setup()
         self._most = most_sockets()
         loop = asyncio.get_running_loop()
@@ -195,22 +321,18 @@ class Server:
             if not upgrade and not connection.quota.pages.take():
                 self.turn_away("pages")
                 raise web.HTTPTooManyRequests(text="too many requests")
-            self._require_current(connection.identity)
+            code = self.authorization.objection(connection.identity)
+            if code is not None:
+                self.metrics.refused[code.value] += 1
+                if code is Code.EXPIRED:
+                    raise web.HTTPUnauthorized(text="this certificate has ended")
+                raise web.HTTPForbidden(text="this certificate has no role here, or no longer")
             answer = await handler(request)
             connection.answered = True
             return answer
         except web.HTTPException as refusal:
             refusal.force_close()
             raise
-
-    def _require_current(self, identity: Identity | None) -> None:
-        code = self.authorization.objection(identity)
-        if code is not None:
-            self.metrics.refused[code] += 1
-        if code is Code.EXPIRED:
-            raise web.HTTPUnauthorized(text="this certificate has ended")
-        if code is not None:
-            raise web.HTTPForbidden(text="this certificate has no role here, or no longer")
 
     async def _root(self, request: web.Request) -> web.StreamResponse:
         if self.index is None or "Upgrade" in request.headers:
@@ -225,7 +347,7 @@ class Server:
             require_role(request, self.role)
         elif identity is None or not identity.agents:
             raise web.HTTPForbidden(text="only agents may take part in a run")
-        await channel.upgrade(request, limit=self.frame)
+        await channel.upgrade(request, limit=self.limits.frame)
         self._count += 1
         peer = self._count
         self._channels[peer] = channel

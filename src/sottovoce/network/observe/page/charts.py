@@ -24,18 +24,11 @@ from sottovoce.privacy.statement import down, promise
 from sottovoce.problem.agents import Array
 from sottovoce.problem.constraints import equalities
 
-SHOWN: Final = 32
-"""Prices and constraints on the page; the first ones where there are more."""
-
+SHOWN: Final = 32  # prices and constraints on the page; the first ones where there are more
 TICK_SECONDS: Final = 0.25
-WINDOW: Final = 20
-"""Samples that a point's band and mean are taken over."""
-
-POINTS: Final = 480
-"""At most so many points are kept; half as many after neighbours were merged."""
-
-DIGITS: Final = 6
-"""Significant digits on the page: prices and releases are public, and drawn."""
+WINDOW: Final = 20  # samples that a point's band and mean are taken over
+POINTS: Final = 480  # at most so many points are kept; half as many after neighbours were merged
+DIGITS: Final = 6  # significant digits on the page: prices and releases are public, and drawn
 
 NAMED: Final = 200
 """Agents that the page calls by their names, one by one; a larger fleet goes by numbers."""
@@ -48,21 +41,12 @@ class ShownConstraints:
 
     A sum with an interval is shown as it is, against its bounds. Sums that a region holds together
     are shown as ``phi(u) <= 0``. Where values of constraints are released it is ``g_j <= 0``.
-
-    Attributes:
-        prices: the names of the prices.
-        rows: all constraints as the page gets them: those that are an output each, then regions.
-            Each has its name; its bounds, None without such a limit; the sigma of one release and
-            its noise in words, None where it is a function of several noisy sums; and ``aims``,
-            the limits as the margin of ``feasible`` moves them in, where it moves any.
-        direct: the outputs of the former.
-        regions: the sums and the phi of the latter.
     """
 
-    prices: list[str]
-    rows: list[dict[str, Any]]
-    direct: list[int]
-    regions: tuple[tuple[list[int], Tape], ...] = ()
+    prices: list[str]  # their names
+    rows: list[dict[str, Any]]  # as the page gets them: those that are an output, then regions
+    direct: list[int]  # the outputs of the former
+    regions: tuple[tuple[list[int], Tape], ...] = ()  # the sums and the phi of the latter
 
     @staticmethod
     def of(plan: NoisePlan) -> ShownConstraints:
@@ -99,6 +83,10 @@ class ShownConstraints:
 def _row(
     name: str, lower: float, upper: float, sigma: float | None, aims: tuple[float, ...] = ()
 ) -> dict[str, Any]:
+    """A row of the page; None stands for no such limit, or a function of several noisy sums.
+
+    ``aims`` are the limits as the margin of ``feasible`` moves them in, where it moves any.
+    """
     return {
         "name": name,
         "lower": float(lower) if np.isfinite(lower) else None,
@@ -119,12 +107,11 @@ def _aims(plan: NoisePlan, o: int) -> tuple[float, ...]:
 
 @final
 class Samples:
-    """The points of one run, and its pace.
+    """The points of one run, one row each, and its pace.
 
-    Attributes:
-        points: one row per point: its last round; for every price the answer, for every
-            constraint the mean of the releases sampled last; then the least, then the largest
-            price or release sampled, likewise. NaN where it was not finite.
+    A row has its last round; for every price the answer, for every constraint the mean of the
+    releases sampled last; then the least, then the largest price or release sampled, likewise.
+    NaN where it was not finite.
     """
 
     def __init__(self, constraints: ShownConstraints) -> None:

@@ -10,7 +10,7 @@ import os
 import secrets
 import time
 from collections.abc import Callable
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, Final, Self, final
@@ -33,21 +33,23 @@ from sottovoce.network.observe.page.charts import (
     about,
 )
 from sottovoce.network.protocol.actions import Record
-from sottovoce.network.transport.connection import Connection, connection_of, require_role
-from sottovoce.network.transport.server import Handler, Server
+from sottovoce.network.transport.server import (
+    Connection,
+    Handler,
+    Server,
+    connection_of,
+    require_role,
+)
 from sottovoce.privacy.ledger import Account, Ledger
 from sottovoce.privacy.noise_plan import NoisePlan
 from sottovoce.privacy.statement import down, up
 
-STATUS_SECONDS: Final = 1.0
-"""How old a status may be: a fleet takes time to count."""
+STATUS_SECONDS: Final = 1.0  # how old a status may be: a fleet takes time to count
 
 LEDGER_SECONDS: Final = 60.0
 """The ledger is read again after this time: another run may spend from it too."""
 
-LISTED: Final = 100
-"""Agents listed: those that have the least left, or spend the most."""
-
+LISTED: Final = 100  # agents listed: those that have the least left, or spend the most
 DIGITS: Final = 5
 
 RETRY: Final = b"retry: 2000\n\n"
@@ -56,25 +58,13 @@ RETRY: Final = b"retry: 2000\n\n"
 VIEWERS: Final = 6
 """At a time; a certificate has eight connections, and each page needs another for its files."""
 
-SLOW_SECONDS: Final = 10.0
-"""How long a viewer may leave events unread; then it is dropped."""
+SLOW_SECONDS: Final = 10.0  # how long a viewer may leave events unread; then it is dropped
+CLOSE_SECONDS: Final = 1.0  # how long the last events may take to leave
 
-CLOSE_SECONDS: Final = 1.0
-"""How long the last events may take to leave."""
-
-POLICY: Final = "; ".join(
-    (
-        "default-src 'none'",
-        "script-src 'self'",
-        "style-src 'self'",
-        "img-src 'self'",
-        "connect-src 'self'",
-        "base-uri 'none'",
-        "form-action 'none'",
-        "frame-ancestors 'none'",
-        "require-trusted-types-for 'script'",
-        "trusted-types 'none'",
-    )
+POLICY: Final = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
+    "require-trusted-types-for 'script'; trusted-types 'none'"
 )
 """Own files alone, nothing inline, nothing framed, and no way to make code or markup of text."""
 
@@ -104,20 +94,14 @@ TYPES: Final = {
 @final
 @dataclass(eq=False, repr=False)
 class Live:
-    """Samples a run by the clock, and tells every viewer what is new to it.
-
-    Args:
-        sample: the last round that was sent, None before the first.
-        facts: who is there, and what is wrong.
-    """
+    """Samples a run by the clock, and tells every viewer what is new to it."""
 
     metrics: Metrics
-    _: KW_ONLY
     plan: NoisePlan
     config: RunConfig
     ledger: Ledger | None
-    sample: Callable[[], Record | None]
-    facts: Callable[[], Facts]
+    sample: Callable[[], Record | None]  # the last round that was sent, None before the first
+    facts: Callable[[], Facts]  # who is there, and what is wrong
 
     def __post_init__(self) -> None:
         constraints = ShownConstraints.of(self.plan)
@@ -300,10 +284,6 @@ class PageLink:
     A small server on the loopback address holds the operator's certificate and passes the page on.
     Who may see it is decided by a token that is printed once and works once: the first browser that
     comes with it gets a cookie in exchange, and no other is let in. An asynchronous context.
-
-    Args:
-        keys: the operator's folder of keys.
-        port: where the cloud listens on this machine.
     """
 
     def __init__(self, keys: str | os.PathLike[str], port: int) -> None:
