@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import tracemalloc
 from typing import Any
 
 import numpy as np
@@ -188,6 +189,15 @@ POINTS = [
 )
 def test_what_cannot_be_stated_is_refused_by_name(row: Refusal) -> None:
     check(row)
+
+
+def test_a_text_of_ten_million_terms_is_refused_in_little_memory() -> None:
+    text = "x1+" * 10_000_000 + "x1 <= 3"
+    tracemalloc.start()
+    check(Refusal("10^7 terms", lambda: of_two(text), PROBLEM, ("g1", "10000 characters")))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 50e6
 
 
 def test_a_gradient_of_the_wrong_length_is_refused_when_it_is_called() -> None:

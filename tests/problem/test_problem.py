@@ -74,6 +74,17 @@ def test_the_default_start_is_the_point_of_the_box_nearest_zero() -> None:
     np.testing.assert_array_equal(np.concatenate(problem.start).ravel(), [0, 2, -4])
 
 
+def test_labels_of_agents_are_unique_in_a_problem() -> None:
+    def stated(name: str) -> sv.Problem:
+        x, fleet = sv.agents(2, lower=-1, upper=1), sv.agents(3, lower=-1, upper=1, name=name)
+        row = sv.total(fleet.x) + x[0] + x[1] <= 3
+        return sv.Problem(agents=[x, fleet], objectives=[0, 0, 0], constraints=[row])
+
+    with pytest.raises(ProblemError, match="got x1 twice: in the agent x1 and in the fleet x of 3"):
+        stated("x")
+    assert stated("ev").cloud.agent_labels() == ["x1", "x2", "ev1", "ev2", "ev3"]
+
+
 @given(
     st.dictionaries(
         st.sampled_from(["x", "x1", "x10", "x01", "x1_", "y", "x12", "x" + "1" * 5000]),

@@ -175,11 +175,12 @@ class NoisePlan:
         The ``view`` is "outside", and of a split cloud "cloud" or "helper": together with all other
         agents and all listeners, but not with the other half.
         """
-        shares = {known.name: known.share for known in self.trust.views}
-        if view in shares:
-            return self.gdp_mu * shares[view]
+        for known in self.trust.views:
+            if known.name == view:
+                return self.gdp_mu * known.share
+        names = ", ".join(known.name for known in self.trust.views)
         raise InputError(
-            f"view must be one of {', '.join(shares)} under this plan, got {view!r:.60}: the "
+            f"view must be one of {names} under this plan, got {view!r:.60}: the "
             "halves of a split cloud have one each under a plan with trust=sv.SplitCloud()"
         )
 

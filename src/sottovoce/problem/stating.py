@@ -24,7 +24,12 @@ from sottovoce.formula.canonical import (
 )
 from sottovoce.formula.derive import is_smooth
 from sottovoce.formula.expression import Expression, Op, Relation, number
-from sottovoce.formula.parse import check_expression, parse_constraint, parse_expression
+from sottovoce.formula.parse import (
+    MAX_CHARACTERS,
+    check_expression,
+    parse_constraint,
+    parse_expression,
+)
 from sottovoce.problem.agents import (
     Agents,
     Group,
@@ -140,7 +145,9 @@ def resolved(
     several = isinstance(objectives, (list, tuple))
     wishes = list(objectives) if isinstance(objectives, (list, tuple, np.ndarray)) else [objectives]
     formulas = [*wishes, *(f for row in (*constraints, *local) for f in _formulas(row.row))]
-    names = {word for text in formulas if isinstance(text, str) for word in _WORD.findall(text)}
+    # Longer texts are refused when they are read.
+    texts = (formula[:MAX_CHARACTERS] for formula in formulas if isinstance(formula, str))
+    names = {word for text in texts for word in _WORD.findall(text)}
     used = owners(formula for formula in formulas if isinstance(formula, Expression))
     listed = _listed(agents, used)
     for other in used.keys() - set(listed):

@@ -164,6 +164,7 @@ def _require_simulable(
             "again with rounds="
         )
     require_release(plan, algorithm, simulated=True)
+    own_domain(problem.groups, plan.domain, problem.local)  # refuses sets that miss the domain
     if plan.feasible is not None:
         _require_answer(plan, algorithm, rounds)
 
@@ -338,9 +339,7 @@ def _scattered(
     Raises:
         KeyboardInterrupt: if it was stopped before the first part was done.
     """
-    began, runs, plan = perf_counter(), request.runs, request.plan
-    if plan is not None:  # refuse here what every part would refuse
-        own_domain(request.problem.groups, plan.domain, request.problem.local)
+    began, runs = perf_counter(), request.runs
     tasks = [(part, threads) for part in parts(runs, least=LANES if request.gradient else 1)]
     doing = f"{runs:,} runs elsewhere"
     results, interrupted = scatter(executor, _part, request, tasks, tell=tell, doing=doing)
