@@ -17,7 +17,7 @@ help:  ## list the targets
 $(STAMP): pyproject.toml setup.py $(KERNELS)
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade pip
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --editable '.[dev]'
 	@touch $(STAMP)
 
 install: $(STAMP)  ## create .venv and install sottovoce with its development tools
@@ -26,8 +26,8 @@ demo: $(STAMP)  ## run the main job: a real cloud and seven agents solve the pap
 	$(BIN)/sottovoce demo --out out
 
 test: check  ## format, lint, types, documentation and the whole test suite
-	$(BIN)/python -m pytest -n 2 -m "not slow and not browser"
-	SOTTOVOCE_KERNELS=plain $(BIN)/python -m pytest -n 2 -m "core and not slow" $(PLAIN)
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow and not browser"
+	SOTTOVOCE_KERNELS=plain $(BIN)/python -m pytest -n 2 --dist worksteal -m "core and not slow" $(PLAIN)
 
 test-slow: $(STAMP)  ## checks that take longer than the suite may, and properties on new random examples
 	$(BIN)/python -m pytest -m slow
