@@ -18,7 +18,8 @@ of g cancel; ``start`` is the only number with a unit, that of f, and is outgrow
 n counts for how many rounds the model has been right up to noise. It sets both how long releases
 are remembered and the gain ``n^-1/2``: an innovation that noise cannot explain makes the step a
 secant step from few rounds, which is what noise-free tails and fleets need; under noise n is k, and
-the step that of stochastic approximation with Polyak and Juditsky's averaging.
+the step that of stochastic approximation with Polyak and Juditsky's averaging. In the test on |e|^2
+p counts the sums with noise, and doubt is weighted by their noise: both are 0 without noise.
 
 After round ``EVERY_ROUND`` V and B are learnt once in k // 100 rounds. More than ``DENSE`` sums are
 learnt row by row: V is the identity, C, E and B are diagonal, and m is at least min(k, 3).

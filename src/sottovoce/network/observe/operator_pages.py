@@ -42,7 +42,7 @@ class Facts:
     agents: int = _metric("gauge", "agents", "Agents of the problem.")
     missing: int = _metric("gauge", "agents_absent", "Agents that are not connected.")
     price: tuple[float, ...]  # the answer so far, averaged or the latest: every agent gets it
-    gdp_mu: float = _metric("gauge", "budget_gdp_mu", "Gaussian-DP parameter spent by this run.")
+    gdp_mu: float = _metric("gauge", "run_gdp_mu", "Gaussian-DP parameter spent by this run.")
     failed: bool  # the run has ended with an error
     unreadable: int = _metric(
         "counter", "revocations_unreadable",
