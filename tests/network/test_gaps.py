@@ -17,7 +17,8 @@ from test_relay import relay_keys, relaying
 import sottovoce as sv
 from sottovoce.network.agent import Agent, AgentResult
 from sottovoce.network.cloud import Cloud, CloudResult
-from sottovoce.network.protocol.collected import MOST_GAPS, few_gaps, merge_gaps
+from sottovoce.network.protocol.collected import few_gaps, merge_gaps
+from sottovoce.network.protocol.messages import MOST_GAPS
 from sottovoce.network.round_arithmetic import Verdict
 from sottovoce.privacy.feasibility import answer_weights
 from sottovoce.privacy.noise_plan import NoisePlan

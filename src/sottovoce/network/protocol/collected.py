@@ -6,16 +6,13 @@ A gap is rounds that an agent's average lacks, because something else of its own
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Sequence
-from typing import Final, final
+from typing import final
 
 import numpy as np
 
 from sottovoce.network.protocol.actions import Part, Party
 from sottovoce.network.protocol.codec import Integers
-from sottovoce.network.protocol.messages import Gap
-
-MOST_GAPS: Final = 16
-"""Gaps in a message at most: a frame stays short, and more become one that covers all of them."""
+from sottovoce.network.protocol.messages import MOST_GAPS, Gap
 
 
 @final
@@ -120,7 +117,7 @@ def merge_gaps(gaps: Iterable[Gap]) -> tuple[Gap, ...]:
 
 
 def few_gaps(gaps: Iterable[Gap]) -> tuple[Gap, ...]:
-    """Return at most 16 gaps that cover all of these."""
+    """Return at most ``MOST_GAPS`` gaps that cover all of these."""
     merged = merge_gaps(gaps)
     if len(merged) <= MOST_GAPS:
         return merged

@@ -18,6 +18,7 @@ DIGEST: Final = 32
 RECEIPT: Final = 2 * DIGEST
 SESSION: Final = 16  # bytes that name a session of masks
 KEY: Final = 32  # bytes of a public key for masks
+MOST_GAPS: Final = 16  # in a message: a frame stays short, and more become one that covers them all
 
 Count: TypeAlias = Annotated[int, Meta(ge=0, lt=2**53)]
 Number: TypeAlias = Annotated[int, Meta(ge=1, lt=2**53)]
@@ -30,7 +31,7 @@ Signature: TypeAlias = Annotated[bytes, Meta(max_length=128)]
 Gap: TypeAlias = tuple[Number, Number, Number, Number]
 """Agents a to b of a connection, whose averages lack rounds k to l: ``(a, b, k, l)``."""
 
-Gaps: TypeAlias = Annotated[list[Gap], Meta(max_length=16)]
+Gaps: TypeAlias = Annotated[list[Gap], Meta(max_length=MOST_GAPS)]
 
 LONGEST_WAIT: Final = 600.0
 """Seconds between the end of a run and the moment at which answers are applied, at most."""
