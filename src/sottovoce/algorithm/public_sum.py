@@ -17,6 +17,7 @@ from sottovoce.problem.agents import Array, Group
 from sottovoce.problem.sums import Region, Sums, ball_of
 
 LARGEST_REGION: Final = 64  # sums that one region may hold, as in kernels.core.prices
+_RANGE_ROUNDING: Final = 2.0**-40  # relative: a range this narrow is a constant, rounded outwards
 
 
 @final
@@ -77,9 +78,10 @@ def public_sums(
     ranges: list[tuple[float, float]] = []
     if sums.regions or not np.all(known > 0.0):
         ranges = sum_ranges(sums, domain)
-        widths = np.array([high - low for low, high in ranges])
-        fine = np.isfinite(widths) & (widths > 0.0)
-        unit = np.where(known > 0.0, known, np.where(fine, widths, 1.0))
+        low, high = np.array(ranges).T
+        width, size = high - low, np.maximum(np.abs(low), np.abs(high))
+        movable = np.isfinite(width) & (width > _RANGE_ROUNDING * size)
+        unit = np.where(known > 0.0, known, np.where(movable, width, 1.0))
     aimed = TargetSet.whole(sums) if target is None else target
     return PublicSum(
         lower=np.array(aimed.lower),
