@@ -123,15 +123,21 @@ def linearised(problem: Problem, saddle: ReferenceOptimum) -> Linearised:
     sums, price = problem.cloud.sums, saddle_prices(problem, saddle)
     numeric, columns = numeric_of(problem, sums.families), np.arange(problem.size)
     slope = numeric.objective_gradient(saddle.x)
+    if sums.costs:
+        slope = slope + Numeric(problem.cloud, sums.families).pullback(saddle.x, saddle.cost)
     least = HELD * float(np.max(np.abs(slope)))
-    if is_nonsmooth(problem):
+    bounded = np.abs(saddle.bound_multipliers) > least
+    if is_nonsmooth(problem) or sums.costs:
         # With a variable and rows for every non-smooth term, these hold a state in its corner.
         smooth = smooth_form(problem)
-        numeric, saddle = numeric_of(smooth.problem, smooth.sums), reference_optimum(smooth.problem)
-        columns = smooth.columns
+        numeric, inner = numeric_of(smooth.problem, smooth.sums), reference_optimum(smooth.problem)
+        bounded = np.abs(inner.bound_multipliers) > least
+        # What a constraint holds of a sum with a cost it holds of the state that equals the sum.
+        bounded[smooth.copies] |= np.abs((price - saddle.cost)[smooth.priced]) > least
+        saddle, columns, sums = inner, smooth.columns, smooth.problem.cloud.sums
     jacobian = numeric.jacobian(saddle.x)
     slopes = jacobian[: sums.count]
-    free = (numeric.lower < numeric.upper) & (np.abs(saddle.bound_multipliers) <= least)
+    free = (numeric.lower < numeric.upper) & ~bounded
     hessian = numeric.lagrangian_hessian(saddle.x, np.concatenate([price, saddle.local]))
     width = np.where(numeric.upper > numeric.lower, numeric.upper - numeric.lower, 1.0)
     active = numeric.equality.copy()
