@@ -36,7 +36,7 @@ from sottovoce.formula.expression import ZERO, Expression, Op, number, symbol
 from sottovoce.formula.tape import tape
 from sottovoce.problem.agents import Agents, Array, Group, RowName, owners, read_only, rewritten
 from sottovoce.problem.constraints import Constraint, FleetSum, row_symbols, without_rows
-from sottovoce.problem.decompose import affine_parts, name_affine
+from sottovoce.problem.decompose import affine_sums, name_affine
 
 SumRow: TypeAlias = tuple[FleetSum, int]
 """A row of a sum over a fleet."""
@@ -127,7 +127,7 @@ def read_cost(formula: Expression, groups: Sequence[Group]) -> Cost:
                 "an agent pays by itself into its objective"
             )
     try:
-        return _as_sums(*affine_parts(formula, owner | {s: s.name for s in rows}), rows)
+        return _as_sums(*affine_sums(formula, owner | {s: s.name for s in rows}), rows)
     except ProblemError:  # of fewer sums some are combinations, which a kink may not mix
         parts: dict[Expression, Expression] = {}
         phi = name_affine(formula, parts)

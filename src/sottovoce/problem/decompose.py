@@ -142,7 +142,7 @@ def named(g: Expression, owners: Owners) -> Named:
     linked = [t for t in terms if t.symbols & inside]
     ways = []
     for mixing in ([t for t in linked if not curvature(t).is_convex], linked):
-        names, phi = affine_parts(add(*coupled, *mixing), owners)
+        names, phi = affine_sums(add(*coupled, *mixing), owners)
         if curvature(phi).is_convex or (mixing is linked and _apart(names)):
             single = sum(1 for h in names if len({owners[s] for s in h.symbols}) == 1)
             how = f"{len(names)} sums" if len(names) > 1 else "a sum"
@@ -298,7 +298,7 @@ def _held(mixture: Named) -> Decomposed:
     )
 
 
-def affine_parts(
+def affine_sums(
     mixture: Expression, owners: Owners
 ) -> tuple[dict[Expression, Expression], Expression]:
     """Name the affine parts of a formula, or the sums in its squares if these are fewer."""

@@ -153,7 +153,7 @@ def cloud_step(cloud, k, y):
 
 
 def first_aim(cloud, y):
-    """Where sums should be at prices 0: in C, and where the public cost is low, as near as y allows.
+    """Where sums should be at prices 0: in C, at a low public cost, and near y.
 
     A cost counts against a move by one unit as the first step does, by ``start``.
     """
