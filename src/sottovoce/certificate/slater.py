@@ -231,7 +231,7 @@ def largest_slack(problem: Problem) -> Array:
         slack_rows = linear_rows([t], weights)
         return family if family.equality else replace(family, linear=slack_rows.plus(family.linear))
 
-    groups, cloud = (*problem.groups, slack), problem.cloud
+    groups, cloud = (*problem.groups, slack), problem.cloud.without_cost()
     rows = tuple(relaxed(family) for family in cloud.constraints)
     stated = unchecked_problem(
         groups=groups,

@@ -82,6 +82,10 @@ class CloudView:
         """The number of scalar states, ``sum_i d_i``."""
         return sum(group.count * group.dim for group in self.groups)
 
+    def without_cost(self) -> CloudView:
+        """The same constraints and sums without the public cost."""
+        return replace(self, cost=None, sums=replace(self.sums, costs=()))
+
     def agent_labels(self) -> list[str]:
         """What people call the agents, in order."""
         return [g.label(i) for g in self.groups for i in range(g.count)]
