@@ -56,6 +56,10 @@ def slater_point(cloud: CloudView, domain: Sequence[Group]) -> SlaterPoint:
     that meets them together with the inequalities: no float may do so exactly, so that this part
     is checked, not proven.
     """
+    if not cloud.rows:
+        center = lower_bounds(domain) / 2 + upper_bounds(domain) / 2
+        detail = "there are no constraints that couple agents"
+        return SlaterPoint(point=center, slack=-np.inf, status="proven", detail=detail)
     constraints = _Constraints(cloud)
     small = max(cloud.size, cloud.rows) <= _SMALL
     has_equalities = bool(constraints.equal.any())

@@ -75,13 +75,14 @@ def _with_copies(problem: Problem, priced: NDArray[np.int64]) -> Problem:
         copies = {s: symbol(f"cost{k + 1}[{i + 1}]") for i, s in enumerate(term.symbols)}
         copy_of |= dict(zip(term.rows, copies.values(), strict=True))
         low, high = np.array([ranges[o] for o in term.rows]).T
+        room = np.where(high > low, high - low, 1.0)  # bounds must hold no copy
         groups.append(
             Group(
                 name=f"cost{k + 1}",
                 count=1,
                 symbols=tuple(copies.values()),
-                lower=read_only([low]),
-                upper=read_only([high]),
+                lower=read_only([low - room]),
+                upper=read_only([high + room]),
                 parameters={},
             )
         )

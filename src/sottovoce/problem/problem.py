@@ -23,7 +23,7 @@ from sottovoce.formula.expression import NAN, ZERO, Expression
 from sottovoce.problem.agents import Array, Group, lower_bounds, read_only, upper_bounds
 from sottovoce.problem.code import Objective
 from sottovoce.problem.constraints import Constraint, row_labels
-from sottovoce.problem.costs import Cost, cost_of, read_cost
+from sottovoce.problem.costs import Cost, read_cost
 from sottovoce.problem.feasible import read_fallback, require_nonempty
 from sottovoce.problem.files.schema import check_settings
 from sottovoce.problem.fingerprint import fingerprint
@@ -319,11 +319,9 @@ class Problem:
             values = Formulas(own.formulas, group).values(states)[0]
             rows.append(values[[np.argmax(violation(values, np.array(own.equality)))]])
             equality.append(np.array([own.equality]))
-        sums = self.cloud.sums
         with np.errstate(all="ignore"):
-            public = cost_of(sums.costs, Numeric(self.cloud, sums.families).constraints(flat))
             return Evaluation(
-                objective=numeric.objective(flat) + float(public),
+                objective=numeric.objective(flat),
                 rows=read_only(np.concatenate(rows)),
                 labels=(*self.cloud.row_labels(), *(own.name for own in self.cloud.own)),
                 equality=np.concatenate(equality),
