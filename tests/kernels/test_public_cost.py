@@ -15,10 +15,11 @@ from sottovoce.formula.canonical import canonical
 from sottovoce.formula.expression import ZERO, Expression, symbol
 from sottovoce.formula.functions import exp, maximum
 from sottovoce.kernels.cloud_kernel import CloudKernel, _regions
-from sottovoce.kernels.core.plain import Struct, fill_struct
-from sottovoce.kernels.core.public_cost import prox
+from sottovoce.kernels.core import plain, public_cost
 
 cp: Any = import_module("cvxpy")
+structs: Any = plain
+prox: Any = public_cost.prox
 KINDS = ("smooth", "one", "peak", "norm")
 
 
@@ -86,8 +87,8 @@ def test_a_step_in_any_metric_costs_no_more_than_cvxpys(kind: str) -> None:
         cost, value, u = drawn(kind, seed)
         rng, m = np.random.default_rng(100 + seed), len(cost.members)
         v, d, step = 4.0 * rng.normal(size=m), rng.uniform(0.1, 3.0, m), np.zeros(m)
-        public = Struct()
-        fill_struct(public, _regions((cost,)))
+        public = structs.Struct()
+        structs.fill_struct(public, _regions((cost,)))
         public.sums, public.regions = m, 1
         public.lower, public.upper = np.array(cost.bounds).T.copy()
         prox(v, d, public, step, np.zeros(40 + 12 * m + 3 * m * m))
