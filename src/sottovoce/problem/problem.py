@@ -450,7 +450,7 @@ def _cloud(split: SplitConstraints, formula: Expression | None) -> CloudView:
     elif not constraints:
         raise ProblemError(
             "a problem needs at least one constraint that couples agents, or a public cost, got "
-            "neither: let every agent minimise its objective alone"
+            "none: let every agent minimise its objective alone"
         )
     kept = tuple(tuple((row.g, row.equality) for row in own) for own in split.kept)
     return CloudView(
