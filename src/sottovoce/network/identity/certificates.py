@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime as dt
 import logging
 import math
 import os
@@ -20,8 +19,13 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from sottovoce.errors import NetworkError
-from sottovoce.network.failures import DiskError, ExpiredError, IdentityError
-from sottovoce.network.identity.tls import ranges_in, require_private, server_context
+from sottovoce.network.failures import DiskError, IdentityError
+from sottovoce.network.identity.tls import (
+    ranges_in,
+    require_current,
+    require_private,
+    server_context,
+)
 from sottovoce.network.observe.logs import note
 from sottovoce.network.protocol.messages import Code
 
@@ -124,17 +128,6 @@ def certified(path: Path, authority: Path) -> Identity:
             "keys of a split cloud (identity init --helper)"
         )
     return identity
-
-
-def require_current(certificate: str | os.PathLike[str]) -> None:
-    """Refuse a certificate of our own that has ended."""
-    end = read_identity(certificate).expires
-    if time.time() >= end:
-        when = dt.datetime.fromtimestamp(end, dt.UTC).strftime("%Y-%m-%d %H:%M")
-        raise ExpiredError(
-            f"{certificate} must still be good, got one that ended on {when} UTC: renew it with "
-            "sottovoce identity issue, or set this machine's clock"
-        )
 
 
 @final

@@ -15,7 +15,7 @@ import aiohttp
 from aiohttp import WSMsgType
 
 from sottovoce.network.failures import RefusedError
-from sottovoce.network.identity.tls import client_context
+from sottovoce.network.identity.tls import client_context, require_current
 from sottovoce.network.observe.logs import note
 from sottovoce.network.protocol.codec import MalformedError
 from sottovoce.network.protocol.messages import Code
@@ -138,8 +138,6 @@ class Client(Generic[Message]):
             self._failures = 0
 
     def _unreachable(self, reason: str) -> None:
-        from sottovoce.network.identity.certificates import require_current  # large, rarely needed
-
         require_current(self.keys / "cert.pem")  # a server ends the handshake silently
         self._failures += 1
         level = logging.WARNING if self._failures == 1 else logging.DEBUG
