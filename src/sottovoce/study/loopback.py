@@ -119,7 +119,7 @@ class Played:
         states: x(k) that agents contributed from, one row per round.
         releases: what was released, round by round.
         frames: what the cloud sent, with the connection of each.
-        masked: every masked contribution as a split cloud has seen it, by connection, in order.
+        masked: every masked contribution as a split cloud has seen it: connection, round, bytes.
         sums: per round, what is left when the split cloud has taken the masks off, in grid steps.
         noise: per round, the noise that the helper has drawn: its answer without the masks.
     """
@@ -127,7 +127,7 @@ class Played:
     states: Array
     releases: list[Released] = field(default_factory=list)
     frames: list[tuple[int, bytes]] = field(default_factory=list)
-    masked: list[tuple[int, bytes]] = field(default_factory=list)
+    masked: list[tuple[int, int, bytes]] = field(default_factory=list)
     sums: list[Integers] = field(default_factory=list)
     noise: list[Integers] = field(default_factory=list)
 
@@ -332,7 +332,7 @@ class _Run:
     def _cloud_receives(self, peer: int, frame: bytes) -> None:
         message = decode_from_agent(frame)
         if isinstance(message, Masked):
-            self.played.masked.append((peer, message.values))
+            self.played.masked.append((peer, message.round, message.values))
         self.runner.on(self.cloud.receive, peer, message)
 
     def _save(self, peer: int, action: Save) -> None:
@@ -436,14 +436,15 @@ def _difference(first: Any, second: Any) -> str:
     return f"{', '.join(fields)} of a {type(first).__name__.lower()} message"
 
 
-def masks_reused(masked: Iterable[tuple[int, bytes]], parties: tuple[Party, ...]) -> bool:
-    """Whether two different contributions of a connection are behind one mask.
+def masks_reused(masked: Iterable[tuple[int, int, bytes]], parties: tuple[Party, ...]) -> bool:
+    """Whether two contributions of a connection are behind one mask, repeated messages apart.
 
-    Their difference is then one of contributions, which lies in a known range; that of two
-    contributions behind different masks is any number of 64 bits.
+    Their difference is then one of contributions, which lies in a known range, 0 where two rounds
+    have the same contribution; behind different masks it is any number of 64 bits.
     """
     for peer, party in enumerate(parties):
-        sent = list(dict.fromkeys(data for sender, data in masked if sender == peer))
+        said = dict.fromkeys((k, data) for sender, k, data in masked if sender == peer)
+        sent = [data for _, data in said]
         width = (party.most - party.least).astype(np.float64)
         chance = float(np.prod(np.minimum(1.0, (2 * width + 1) / 2.0**64)))
         if chance * len(sent) ** 2 > FALSE_ALARM / 100:
