@@ -142,14 +142,14 @@ def test_prices_that_run_away_end_the_run_as_failed_for_good(
 
     async def main() -> None:
         async with serving(plan, keys, tmp_path / "run.db", rounds=8) as cloud:
-            turn = cloud._rounds._state.take
+            turn = cloud._runner._rounds._state.take
 
             def wild(k: int, y: Any) -> Any:
                 if k == 4:
                     raise DivergedError(k)
                 return turn(k, y)
 
-            cloud._rounds._state.take = wild  # type: ignore[method-assign]
+            cloud._runner._rounds._state.take = wild  # type: ignore[method-assign]
             task = asyncio.create_task(member(paper, ALL, cloud, keys, tmp_path).run())
             with pytest.raises(DivergedError, match="round 4"):
                 await cloud.finished()

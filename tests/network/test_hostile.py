@@ -206,7 +206,7 @@ async def test_a_peer_that_does_not_read_is_dropped_and_never_waited_for(
     ):
         assert (await one.hello([1]))["type"] == "welcome"
         one.socket._writer.transport.pause_reading()
-        server = cloud._listening
+        server = cloud._server
         for _ in range(200):
             if not server._channels:
                 break
@@ -272,7 +272,7 @@ async def test_a_silent_peer_gets_a_ping_and_is_dropped_if_it_stays_silent(
         assert await dead.hear() is None
         await asyncio.sleep(0.5)
         assert cloud._machine.present == {2}
-        assert len(cloud._listening._channels) == 1
+        assert len(cloud._server._channels) == 1
         hearing.cancel()
 
 

@@ -305,7 +305,7 @@ async def test_an_idle_connection_that_had_its_answer_is_closed_and_not_counted_
         silent = await asyncio.open_connection(
             "127.0.0.1", cloud.port, ssl=client_context(keys / "operator")
         )
-        listener = cloud._listening
+        listener = cloud._server
         while len(listener.connections) < 2:
             await asyncio.sleep(0.01)
         for connection in listener.connections:

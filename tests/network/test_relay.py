@@ -78,7 +78,8 @@ async def relaying(
     )
     task = asyncio.create_task(relay.run(linger=10))
     try:
-        yield await relay.port(), task
+        await relay.opened.wait()
+        yield relay.port, task
     finally:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)

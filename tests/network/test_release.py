@@ -206,7 +206,7 @@ async def test_a_round_is_on_disk_before_a_byte_of_it_is_sent(
     seen: list[tuple[int, int]] = []
 
     async with serving(plan_for(paper), keys, tmp_path / "run.db", rounds=5) as cloud:
-        post = cloud._listening.post
+        post = cloud._server.post
 
         def watched(action: Send) -> None:
             if isinstance(action.message, Round):
@@ -214,7 +214,7 @@ async def test_a_round_is_on_disk_before_a_byte_of_it_is_sent(
                 seen.append((action.message.round, summarise(tmp_path / "run.db").rounds))
             post(action)
 
-        cloud._listening.post = watched  # type: ignore[method-assign]
+        cloud._server.post = watched  # type: ignore[method-assign]
         gateway = member(paper, list(range(1, 8)), cloud, keys, tmp_path)
         await gateway.run()
     assert seen == [(k, k) for k in range(1, 6)]

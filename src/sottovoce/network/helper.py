@@ -11,7 +11,6 @@ import logging
 import os
 from dataclasses import KW_ONLY, dataclass
 from functools import partial
-from pathlib import Path
 from typing import Final, final
 
 from aiohttp import web
@@ -20,7 +19,7 @@ from sottovoce.arguments import instance
 from sottovoce.errors import InputError, PrivacyError
 from sottovoce.network import LINGER_SECONDS
 from sottovoce.network.config import RunConfig, algorithm_of, read_config
-from sottovoce.network.identity.certificates import CLOUD, Authorization
+from sottovoce.network.identity.certificates import CLOUD
 from sottovoce.network.identity.pledges import HelperKeys
 from sottovoce.network.journal import Journal
 from sottovoce.network.observe.logs import note
@@ -46,7 +45,7 @@ _EACH: Final = 64  # bytes of a question for each agent, at most
 
 @final
 @dataclass(eq=False, repr=False)
-class Helper(Service):
+class Helper(Service[None]):
     """The helper of one run of one plan.
 
     Args:
@@ -84,56 +83,34 @@ class Helper(Service):
         self._sampler: SecureSampler
 
     @property
-    def port(self) -> int:
-        """The port it listens on."""
-        return self._listening.port
-
-    @property
     def round(self) -> int:
         """Rounds answered so far."""
         return self._machine.done
 
-    async def run(self) -> None:
-        """Serve until all rounds are answered and the cloud has been gone for a while.
-
-        Raises:
-            HaltedError: the store was rolled back.
-            StoreError: the store is damaged or something else.
-            DiskError: the store cannot be written now; start again to continue.
-            BusyError: another helper has the store or the port.
-            BudgetError: the ledger has no room for the run.
-        """
-        await self.start()
-        try:
-            await self._outcome.wait()
-        finally:
-            await self.stop()
-
     async def _start(self) -> None:
-        keys, agents = Path(self.keys), self.plan.cloud.agents
-        authorization = Authorization(keys)
-        self._held = HelperKeys.of_folder(keys)
+        self._held = HelperKeys.of_folder(self._folder)
         self._sampler = SecureSampler(noisy_sigma(self.plan))
         self._sampler.refill(releases=1)
-        key = round_key(keys)
+        key = round_key(self._folder)
         # It holds sums of masks with noise, and hashes that name who took part: no contribution.
         self._store = store = Journal(self.store, "helper", keep=True)
         self._machine = HelperMachine(self._runs, key, store.digest, store.last)
         handlers: Handlers = {AnswerRound: self._answer}
         refused = self._metrics.refused
-        runner = Runner("helper", handlers, self._outcome, journal=store, refused=refused)
-        runner.server = server = Server(
-            authorization,
+        server = Server(
+            self._authorization,
             self._machine,
-            runner,
-            Limits(agents=1, numbers=_EACH * agents // 8, head=_HEAD),
+            Runner("helper", handlers, self._outcome, journal=store, refused=refused),
+            Limits(agents=1, numbers=_EACH * self.plan.cloud.agents // 8, head=_HEAD),
             metrics=self._metrics,
             decode=decode_to_helper,
             role=CLOUD,
         )
         server.app.router.add_get("/healthz", self._healthz)
-        await self._listen_at(server, self.listen)
-        note("helper listening", port=self.port, round=self.round)
+        await self._serve(server, self.round + 1)
+
+    def _result(self) -> None:
+        """Nothing: a helper knows no answer."""
 
     def _runs(self, text: str) -> Answers | Code:
         """Check a configuration against the helper's own plan, and bind the store to it."""

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import time
 from abc import ABC, abstractmethod
 from collections import Counter, deque
 from collections.abc import Sequence
-from typing import Any, Final, final
+from typing import Any, Final, Generic, TypeVar, final
 
+from sottovoce.arguments import path_of
+from sottovoce.network import LINGER_SECONDS
+from sottovoce.network.identity.certificates import Authorization
 from sottovoce.network.journal import Journal
 from sottovoce.network.journal_file import utc
 from sottovoce.network.observe.logs import note
@@ -31,23 +35,31 @@ NAMED: Final = 100
 
 LOGGED: Final = 16  # agents named in a line of the log
 
+Result = TypeVar("Result")
 
-class Service(ABC):
-    """A process that others connect to, for a run of these agents, from 1."""
+
+class Service(ABC, Generic[Result]):
+    """A process that others connect to, for a run of these agents, from 1.
+
+    A role opens its files in ``_start`` and listens, looks around every second in ``_look``, and
+    says in ``_result`` how the run ended.
+    """
+
+    keys: str | os.PathLike[str]
+    listen: tuple[str, int]
 
     def __init__(self, agents: Sequence[int] = ()) -> None:
         self._attendance = Attendance(agents)
         self._metrics = Metrics()
         self._outcome = Outcome(agents)
         self._supervisor = Supervisor(self._outcome.fail)
+        self._folder = path_of("keys", self.keys)
+        self._authorization: Authorization
         self._store: Journal | None = None
         self._fence: Fence | None = None
-        self._server: Server | None = None
-
-    @property
-    def _listening(self) -> Server:
-        assert self._server is not None  # noqa: S101  there is one before anybody is heard
-        return self._server
+        self.opened = asyncio.Event()
+        """Set when it listens: a relay does once it has heard of its run."""
+        self._server: Server
 
     @abstractmethod
     async def _start(self) -> None:
@@ -57,20 +69,55 @@ class Service(ABC):
     def _look(self) -> None:
         """Every second, besides what all services do."""
 
+    @abstractmethod
+    def _result(self) -> Result:
+        """How the run ended."""
+
+    @property
+    def port(self) -> int:
+        """The port it listens on."""
+        return self._server.port
+
+    async def run(self, *, linger: float = LINGER_SECONDS) -> Result:
+        """Serve until the run is over and every agent knows, or ``linger`` seconds longer.
+
+        Raises:
+            HaltedError: the store was rolled back.
+            DivergedError: prices diverged.
+            StoreError: the store is damaged, or has lost rounds that were released.
+            DiskError, UnavailableError: store or ledger cannot be written now; start again.
+            BusyError: another process has the store or the port.
+            BudgetError: the ledger has no room for the run.
+            RollbackError: the ledger knows rounds that the store does not hold as they were sent.
+            RefusedError: the cloud refuses this relay, or is not the cloud it used to be.
+            ExpiredError: its certificate has expired.
+        """
+        await self.start()
+        try:
+            return await self.finished(linger=linger)
+        finally:
+            await self.stop()
+
     async def start(self) -> None:
         """Open the files, and listen; what fails leaves nothing open."""
         try:
+            self._authorization = Authorization(self._folder)
             await self._start()
         except BaseException:
             self._close_files()
             raise
         self._supervisor.start("tick", self._tick())
 
+    async def finished(self, *, linger: float = LINGER_SECONDS) -> Result:
+        """Wait for the end of the run."""
+        await self._outcome.wait(linger=linger)
+        return self._result()
+
     async def stop(self) -> None:
         """Close every connection and give the files back."""
         try:
             await self._supervisor.stop()
-            if self._server is not None:
+            if self.opened.is_set():
                 await self._server.close()
         finally:
             self._close_files()
@@ -86,10 +133,13 @@ class Service(ABC):
                 note=f"sottovoce {role}",
             )
 
-    async def _listen_at(self, server: Server, listen: tuple[str, int]) -> None:
-        await server.open(listen, self._supervisor)
+    async def _serve(self, server: Server, k: int) -> None:
+        """Listen, as round k is collected."""
+        await server.open(self.listen, self._supervisor)
         self._server = server
+        self.opened.set()
         self._metrics.start()
+        note("listening", port=server.port, round=k)
 
     async def _tick(self) -> None:
         """Every second: write incidents; drop peers that are revoked, expired or overdue."""
@@ -97,7 +147,7 @@ class Service(ABC):
             await asyncio.sleep(TICK_SECONDS)
             if self._store is not None:
                 self._store.flush()
-            if self._server is not None:
+            if self.opened.is_set():
                 self._server.check()
                 self._look()
 

@@ -237,6 +237,7 @@ class Server:
         self._sockets: list[socket.socket] = []
         self._http = web.AppRunner(self.app, handle_signals=False)
         self._most = 0
+        self.runner.server = self
 
     @property
     def port(self) -> int:
