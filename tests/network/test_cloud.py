@@ -17,13 +17,13 @@ from sottovoce.errors import BudgetError, InputError, PrivacyError
 from sottovoce.network.cloud import Cloud
 from sottovoce.network.failures import DivergedError, HaltedError, RefusedError, StoreError
 from sottovoce.network.journal_file import seal
-from sottovoce.network.observe.run_summary import summarise, transcript
 from sottovoce.network.protocol.actions import Part, Record
 from sottovoce.network.protocol.codec import pack
 from sottovoce.network.protocol.collected import ContributionTotals
 from sottovoce.network.protocol.messages import Code
 from sottovoce.network.protocol.receipt import next_digest
 from sottovoce.network.setup import parties_of
+from sottovoce.network.store import summarise, transcript
 from sottovoce.paper.tikhonov import Tikhonov
 from sottovoce.privacy.adjacency import Offset, Trajectory
 from sottovoce.privacy.ledger import Ledger

@@ -14,10 +14,9 @@ from network_harness import member, plan_for, run, serving, some_rounds
 from sottovoce.errors import PrivacyError, RollbackError
 from sottovoce.network import agent as agent_module
 from sottovoce.network.cloud import Cloud
-from sottovoce.network.observe.run_summary import summarise
 from sottovoce.network.protocol.codec import decode_from_cloud
 from sottovoce.network.protocol.messages import FromCloud, Round
-from sottovoce.network.store import CloudStore
+from sottovoce.network.store import CloudStore, summarise
 from sottovoce.network.transport.server import Server
 from sottovoce.privacy.fence import Fence
 from sottovoce.privacy.ledger import Ledger

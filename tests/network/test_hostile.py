@@ -21,11 +21,11 @@ from sottovoce.network.cloud import Cloud
 from sottovoce.network.failures import RefusedError
 from sottovoce.network.identity import revoke_certificate
 from sottovoce.network.identity.tls import client_context
-from sottovoce.network.observe.run_summary import summarise
 from sottovoce.network.protocol.actions import Send
 from sottovoce.network.protocol.cloud_machine import CREDIT
 from sottovoce.network.protocol.codec import encode
 from sottovoce.network.protocol.messages import VERSION, Code, Hello, Round
+from sottovoce.network.store import summarise
 from sottovoce.network.transport import server as server_module
 from sottovoce.network.transport.limits import Limits
 from sottovoce.network.transport.server import UNREAD

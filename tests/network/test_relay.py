@@ -22,7 +22,6 @@ from sottovoce.errors import InputError
 from sottovoce.network import identity
 from sottovoce.network.agent import Agent, AgentResult
 from sottovoce.network.failures import IdentityError, RefusedError
-from sottovoce.network.observe.run_summary import answers
 from sottovoce.network.protocol.actions import Close, Commit, Finish, Incident, Send, SendUp, Stop
 from sottovoce.network.protocol.client_machine import ClientPhase
 from sottovoce.network.protocol.cloud_machine import CloudMachine
@@ -41,6 +40,7 @@ from sottovoce.network.protocol.receipt import Notary
 from sottovoce.network.protocol.relay_machine import RelayMachine
 from sottovoce.network.relay import Relay
 from sottovoce.network.setup import Parties, make_config, parties_below, setup_of
+from sottovoce.network.store import answers
 from sottovoce.paper.tikhonov import Tikhonov
 from sottovoce.problem.agents import lower_bounds
 from sottovoce.problem.problem import Problem

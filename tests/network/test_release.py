@@ -18,13 +18,13 @@ from sottovoce.algorithm.dual_averaging import DualAveraging
 from sottovoce.formula.canonical import add
 from sottovoce.formula.derive import derivative
 from sottovoce.formula.expression import number
-from sottovoce.network.observe.run_summary import summarise, transcript
 from sottovoce.network.protocol.actions import Part, Party, Send
-from sottovoce.network.protocol.codec import pack, pack_whole
+from sottovoce.network.protocol.codec import pack, pack_release, pack_whole
 from sottovoce.network.protocol.collected import ContributionTotals
 from sottovoce.network.protocol.messages import Round
-from sottovoce.network.round_arithmetic import Rounds, noisy_sigma, release_bytes
+from sottovoce.network.round_arithmetic import Rounds, noisy_sigma
 from sottovoce.network.setup import parties_of
+from sottovoce.network.store import summarise, transcript
 from sottovoce.paper.paper_rounds import states_of
 from sottovoce.paper.tikhonov import Tikhonov
 from sottovoce.privacy.noise_plan import NoisePlan
@@ -129,7 +129,7 @@ def test_what_is_sent_has_independent_gaussian_noise_of_the_planned_sigma(
     noise = np.empty((ROUNDS, scales.size))
     for k in range(1, ROUNDS + 1):
         record, released = rounds.play(k, parts, digest, frozenset())
-        logged = np.frombuffer(release_bytes(released), dtype="<i8") * grid_of(plan.sigma)
+        logged = np.frombuffer(pack_release(released), dtype="<i8") * grid_of(plan.sigma)
         if method == "paper":
             assert np.array_equal(record.y, logged[plan.cloud.rows :])
         noise[k - 1] = logged - truth

@@ -34,10 +34,10 @@ from sottovoce.network.failures import DivergedError, HaltedError, IdentityError
 from sottovoce.network.helper import Helper
 from sottovoce.network.identity.tls import client_context
 from sottovoce.network.masks import Masker
-from sottovoce.network.observe.run_summary import summarise
 from sottovoce.network.protocol.actions import Setup
 from sottovoce.network.protocol.codec import Integers, decode_from_helper, pack_whole
 from sottovoce.network.protocol.messages import Code
+from sottovoce.network.store import summarise
 from sottovoce.network.transport.server import Server
 from sottovoce.privacy.ledger import Ledger
 from sottovoce.problem.problem import Problem

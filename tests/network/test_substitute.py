@@ -19,8 +19,8 @@ from sottovoce.network.agent import Agent, AgentResult
 from sottovoce.network.agent_group import AgentGroup
 from sottovoce.network.config import read_config
 from sottovoce.network.local_round import LocalRound
-from sottovoce.network.observe.run_summary import transcript
 from sottovoce.network.protocol.actions import LocalStep
+from sottovoce.network.store import transcript
 from sottovoce.privacy.adjacency import Adjacency, Offset, Trajectory
 from sottovoce.privacy.sampler import grid_of
 from sottovoce.problem.agents import Array

@@ -22,7 +22,7 @@ from sottovoce.problem.problem import violation
 
 if TYPE_CHECKING:
     from sottovoce.certificate.certificate import Certificate
-    from sottovoce.network.observe.run_summary import RunSummary
+    from sottovoce.network.store import RunSummary
     from sottovoce.privacy.noise_plan import NoisePlan
     from sottovoce.problem.agents import Array, Group
     from sottovoce.problem.constraints import Constraint

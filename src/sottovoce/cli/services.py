@@ -331,7 +331,7 @@ def status_command(
     import msgspec
 
     from sottovoce.cli.reports import status_table
-    from sottovoce.network.observe.run_summary import summarise
+    from sottovoce.network.store import summarise
 
     summary = summarise(store)
     show_result(msgspec.to_builtins(summary), status_table(summary), json=json)

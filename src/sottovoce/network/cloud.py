@@ -17,9 +17,9 @@ from sottovoce.errors import InputError
 from sottovoce.network import STALL_SECONDS
 from sottovoce.network.config import Noise, RunConfig
 from sottovoce.network.identity.certificates import HELPER
+from sottovoce.network.observe.live_page import Live
 from sottovoce.network.observe.logs import note
 from sottovoce.network.observe.operator_pages import Facts, Pages
-from sottovoce.network.observe.page.live import Live
 from sottovoce.network.protocol.actions import Record
 from sottovoce.network.protocol.cloud_machine import CloudMachine, CloudPhase
 from sottovoce.network.protocol.codec import decode_from_helper, encode

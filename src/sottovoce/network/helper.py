@@ -19,6 +19,7 @@ from sottovoce.arguments import instance
 from sottovoce.errors import InputError, PrivacyError
 from sottovoce.network import LINGER_SECONDS
 from sottovoce.network.config import RunConfig, algorithm_of, read_config
+from sottovoce.network.helper_rounds import HelperRounds
 from sottovoce.network.identity.certificates import CLOUD
 from sottovoce.network.identity.pledges import HelperKeys
 from sottovoce.network.journal import Journal
@@ -28,7 +29,7 @@ from sottovoce.network.protocol.cloud_machine import CloudPhase
 from sottovoce.network.protocol.codec import decode_to_helper
 from sottovoce.network.protocol.helper_machine import HelperMachine
 from sottovoce.network.protocol.messages import Code
-from sottovoce.network.round_arithmetic import Answers, noisy_sigma
+from sottovoce.network.round_arithmetic import noisy_sigma
 from sottovoce.network.runner import Handlers, Runner, make_durable
 from sottovoce.network.service import TICK_SECONDS, Service
 from sottovoce.network.setup import make_config, round_key
@@ -76,7 +77,7 @@ class Helper(Service[None]):
             raise PrivacyError("plan must keep what it promises")
         super().__init__()
         self._gone = 0.0
-        self._answers: Answers | None = None
+        self._answers: HelperRounds | None = None
         self._held: HelperKeys
         self._store: Journal
         self._machine: HelperMachine
@@ -112,14 +113,14 @@ class Helper(Service[None]):
     def _result(self) -> None:
         """Nothing: a helper knows no answer."""
 
-    def _runs(self, text: str) -> Answers | Code:
+    def _runs(self, text: str) -> HelperRounds | Code:
         """Check a configuration against the helper's own plan, and bind the store to it."""
         if self._answers is not None:
             return self._answers if text == self._store.run.config else Code.OTHER_RUN
         config = self._expected(text)
         if config is None or self._store.run.config not in ("", text):
             return Code.OTHER_RUN
-        answers = Answers(self.plan, config, self._held, self._sampler)
+        answers = HelperRounds(self.plan, config, self._held, self._sampler)
         self._charge(self.ledger, self.plan, config.run_id, "helper")
         if not self._store.run.config:
             self._store.bind(text)

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import secrets
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Final, final
 
 import numpy as np
@@ -103,32 +103,6 @@ class ReadAhead:
             self._rows = list(self._draw(k, count))
             self._first, self._count = k, count
         return self._rows[k - self._first]
-
-
-@final
-class MaskSums:
-    """Sums of many parties' masks, drawn ahead as long as the same parties take part."""
-
-    def __init__(self, sums: int) -> None:
-        self._sums = sums
-        self._parties: Sequence[tuple[Stream, Integers]] = ()
-        self._totals: ReadAhead
-
-    def __call__(self, k: int, parties: Sequence[tuple[Stream, Integers]]) -> Integers:
-        """Return the sum of the parties' masks of round k, modulo 2^64, one number per sum.
-
-        Of each party its stream, and the sums that its numbers belong to.
-        """
-        if parties != self._parties:
-            self._parties = parties
-            self._totals = ReadAhead(self._draw, 8 * self._sums * (1 + len(parties)))
-        return self._totals[k]
-
-    def _draw(self, first: int, count: int) -> Integers:
-        total = np.zeros((count, self._sums), dtype=np.int64)
-        for stream, sums in self._parties:
-            total[:, sums] += stream.rounds(first, count)  # wraps around, as it should
-        return total
 
 
 @final

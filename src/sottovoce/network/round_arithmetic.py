@@ -1,12 +1,11 @@
-"""One round of the cloud, and of its helper: add up, add noise, step.
+"""One round of the cloud: add up, add noise, step; after the last test the answer.
 
 It hands raw sums to a sampler and passes on what that releases, and nothing else.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from functools import lru_cache
+from collections.abc import Iterable, Sequence
 from typing import Protocol, final
 
 import numpy as np
@@ -26,24 +25,20 @@ from sottovoce.errors import InputError
 from sottovoce.kernels.cloud_kernel import make_cloud
 from sottovoce.kernels.core.plain import LANES
 from sottovoce.kernels.run_kernel import normals, stream_seed
-from sottovoce.network.config import RunConfig
 from sottovoce.network.failures import DivergedError
-from sottovoce.network.identity.pledges import HelperKeys, terms_of
-from sottovoce.network.masks import MaskSums, Stream
-from sottovoce.network.protocol.actions import AnswerRound, JournalRow, Part, Record
+from sottovoce.network.protocol.actions import Part, Record
 from sottovoce.network.protocol.codec import (
     MASK_HEAD,
     Integers,
     MalformedError,
     pack,
-    pack_whole,
+    pack_release,
     unpack,
 )
 from sottovoce.network.protocol.collected import ContributionTotals, merge_gaps
 from sottovoce.network.protocol.messages import Gap
 from sottovoce.network.protocol.receipt import next_digest
-from sottovoce.network.setup import parties_of, ranges_of
-from sottovoce.privacy.adjacency import Trajectory
+from sottovoce.network.setup import ranges_of
 from sottovoce.privacy.feasibility import answer_shares, answer_weights
 from sottovoce.privacy.noise_plan import NoisePlan
 from sottovoce.privacy.sampler import Released, ResidueSampler, Sampler, SecureSampler, grid_of
@@ -53,8 +48,6 @@ from sottovoce.problem.numeric import Numeric
 
 _FARTHEST = 2**33
 """Grid steps that the noise of both halves moves a sum at most: 90 standard deviations."""
-
-_SESSIONS = 1 << 14  # connections whose masks a helper has at hand
 
 _UNMASKED = (
     "a sum left its certified range (an agent broke the protocol, or its key for masks is not the "
@@ -133,7 +126,7 @@ class Rounds:
         if isinstance(self._release, _Sums) and not self._release.plausible(released):
             raise DivergedError(k, _UNMASKED)
         missed = () if self._verdict is None else self._verdict.news(parts)
-        record = self._stepped(k, released.values, release_bytes(released), previous, held, missed)
+        record = self._stepped(k, released.values, pack_release(released), previous, held, missed)
         return replace(record, parts=parts), released
 
     def replay(
@@ -333,74 +326,6 @@ class _Sums:
         y = self._public.copy()
         y[self._noisy] = values
         return y, np.zeros(0)
-
-
-class Blinding(Protocol):
-    """Adds noise to integers modulo 2^64; ``SecureSampler`` does."""
-
-    def blind(self, residues: Integers) -> Integers:
-        """Return the numbers with noise."""
-
-
-@final
-class Answers:
-    """The helper's arithmetic in one run, and its ``HelperRun``: ``sum_i m_i(k) + w(k) mod 2^64``.
-
-    ``sign`` signs what is asked of agents; the helper's own key does by default.
-    """
-
-    def __init__(
-        self,
-        plan: NoisePlan,
-        config: RunConfig,
-        keys: HelperKeys,
-        sampler: Blinding,
-        *,
-        sign: Callable[[bytes], bytes] | None = None,
-    ) -> None:
-        self._parties = lru_cache(maxsize=_SESSIONS)(parties_of(plan))
-        self._noisy = np.flatnonzero(plan.sigma > 0)
-        self.config_hash, self.rounds = config.hash, config.rounds
-        self.certified = keys.certified
-        self._sign = keys.sign if sign is None else sign
-        self._sampler = sampler
-        self._secret = lru_cache(maxsize=_SESSIONS)(keys.secret)
-        self._stream = lru_cache(maxsize=_SESSIONS)(self._new_stream)
-        self._total = MaskSums(self._noisy.size)
-        self.hold = not isinstance(plan.hide, Trajectory)
-
-    def pledge(self, agents: tuple[int, ...], key: bytes) -> bytes:
-        """Sign what the run asks of agents."""
-        return self._sign(terms_of(self.config_hash, key, self._parties(agents)))
-
-    def answer(self, question: AnswerRound) -> JournalRow:
-        """Return the answer to a question, to be committed before it is sent."""
-        parties = [self._stream(p.agents, p.mask.key, p.mask.session) for p in question.taken]
-        rounds = [participant.mask.round for participant in question.taken]
-        if set(rounds) == {question.k}:
-            total = self._total(question.k, parties)
-        else:
-            total = np.zeros(self._noisy.size, dtype=np.int64)
-            for (stream, places), k in zip(parties, rounds, strict=True):
-                total[places] += stream.rounds(k, 1)[0]
-        values = pack_whole(self._sampler.blind(total))
-        digest = next_digest(question.previous, question.k, question.question, values)
-        return JournalRow(k=question.k, context=question.question, release=values, digest=digest)
-
-    def _new_stream(
-        self, agents: tuple[int, ...], key: bytes, session: bytes
-    ) -> tuple[Stream, Integers]:
-        """The masks of a session, and the noisy sums that they belong to."""
-        sums = self._parties(agents).sums
-        stream = self._secret(key).stream(self.config_hash, session, agents, sums.size)
-        return stream, np.searchsorted(self._noisy, sums)
-
-
-def release_bytes(released: Released) -> bytes:
-    """Return a release as it is stored: integers on the grid, or floats of a simulation."""
-    if released.multiples is None:
-        return pack(released.values)
-    return np.ascontiguousarray(released.multiples, dtype="<i8").tobytes()
 
 
 def deployed_sampler(plan: NoisePlan) -> Sampler:

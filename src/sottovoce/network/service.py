@@ -17,7 +17,7 @@ from sottovoce.network.identity.certificates import Authorization
 from sottovoce.network.journal import Journal
 from sottovoce.network.journal_file import utc
 from sottovoce.network.observe.logs import note
-from sottovoce.network.observe.metrics import Metrics
+from sottovoce.network.observe.operator_pages import Metrics
 from sottovoce.network.process import Supervisor
 from sottovoce.network.protocol.cloud_machine import CloudMachine
 from sottovoce.network.runner import Outcome

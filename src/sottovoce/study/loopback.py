@@ -30,6 +30,7 @@ from numpy.typing import ArrayLike
 
 from sottovoce.algorithm.algorithm import Algorithm
 from sottovoce.network.agent_group import AgentGroup
+from sottovoce.network.helper_rounds import Blinding, HelperRounds
 from sottovoce.network.identity.authority import new_key
 from sottovoce.network.identity.certificates import Identity, public_key
 from sottovoce.network.identity.pledges import HelperKeys
@@ -68,7 +69,7 @@ from sottovoce.network.protocol.collected import ContributionTotals
 from sottovoce.network.protocol.helper_machine import HelperMachine
 from sottovoce.network.protocol.messages import Code, Masked, State, Welcome
 from sottovoce.network.protocol.receipt import Notary
-from sottovoce.network.round_arithmetic import Answers, Blinding, Rounds, noisy_sigma
+from sottovoce.network.round_arithmetic import Rounds, noisy_sigma
 from sottovoce.network.runner import CloudRunner, Handlers, Outcome, Runner
 from sottovoce.network.setup import make_config, setup_of
 from sottovoce.network.transport.helper_link import HelperLink
@@ -176,10 +177,10 @@ class Loopback:
         self.masks: Integers
         """The sum of masks that noise was added to last: the helper knows it."""
         self._noise = SecureSampler(noisy_sigma(plan)) if helper is None else helper
-        self.answers: Answers | None = None
+        self.answers: HelperRounds | None = None
         if self.setup.split:
             sign = self.keys.sign
-            self.answers = Answers(plan, config, self.keys.helper, self, sign=sign)
+            self.answers = HelperRounds(plan, config, self.keys.helper, self, sign=sign)
         self.masked_totals = ContributionTotals(plan.cloud.sums.count, skip=MASK_HEAD)
         self.noisy = np.flatnonzero(plan.sigma > 0)
 
@@ -275,7 +276,7 @@ class _Run:
         self.cloud.connect(peer, frozenset(machine.agents))
         self.runners[peer].on(machine.connected)
 
-    def _join_helper(self, answers: Answers) -> None:
+    def _join_helper(self, answers: HelperRounds) -> None:
         digests: dict[int, bytes] = {}
         helper = HelperMachine(lambda text: answers, _KEY, digests.get)
 

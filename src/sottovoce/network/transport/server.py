@@ -10,7 +10,7 @@ import socket
 from collections.abc import Awaitable, Callable
 from dataclasses import KW_ONLY, dataclass
 from functools import partial
-from typing import Any, Final, cast, final
+from typing import TYPE_CHECKING, Any, Final, cast, final
 
 from aiohttp import WSCloseCode, WSMsgType, web
 
@@ -18,7 +18,6 @@ from sottovoce.errors import NetworkError
 from sottovoce.network.failures import BusyError
 from sottovoce.network.identity.certificates import Authorization, Identity, peer_identity
 from sottovoce.network.observe.logs import note
-from sottovoce.network.observe.metrics import Metrics
 from sottovoce.network.process import Supervisor
 from sottovoce.network.protocol.actions import Send
 from sottovoce.network.protocol.cloud_machine import CloudMachine
@@ -27,6 +26,9 @@ from sottovoce.network.protocol.helper_machine import HelperMachine
 from sottovoce.network.protocol.messages import Code
 from sottovoce.network.runner import Runner
 from sottovoce.network.transport.limits import HEARTBEAT_SECONDS, Limits, Quota, most_sockets
+
+if TYPE_CHECKING:
+    from sottovoce.network.observe.operator_pages import Metrics
 
 HELLO_SECONDS: Final = 10.0
 
