@@ -121,7 +121,7 @@ def test_prices_that_do_not_follow_from_the_releases_are_refused(
     for k, release in database.execute("SELECT k, release FROM rounds ORDER BY k").fetchall():
         # Seals and digests are in order: only the replay can tell.
         digest = next_digest(digest, k, price, release)
-        mark = seal(k, price, release, digest, b"")
+        mark = seal(k.to_bytes(8, "little"), price, release, digest, b"")
         database.execute(
             "UPDATE rounds SET context = ?, digest = ?, seal = ? WHERE k = ?",
             (price, digest, mark, k),

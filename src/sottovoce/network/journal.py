@@ -41,6 +41,7 @@ from sottovoce.network.journal_file import (
     marker_of,
     seal,
     set_aside,
+    sqlite_error,
     touch,
     translated,
     utc,
@@ -223,9 +224,7 @@ class Journal(JournalReader):
     def append(self, row: JournalRow) -> None:
         """Write a round durably; returns only when it is on disk."""
         if self._flushed:
-            with translated(self.path):
-                # One statement is a transaction by itself, and the cheapest there is.
-                self._database.execute(_INSERT, _values(row))
+            self._execute(_INSERT, _values(row))  # a transaction by itself, and the cheapest
         else:
             self._write(self.run, row)
         self.last = row
@@ -233,14 +232,14 @@ class Journal(JournalReader):
 
     def put(self, name: str, value: bytes) -> None:
         """Write a note, which survives the process and maybe not a power cut."""
-        with translated(self.path):
-            if self._durable:
-                self._database.execute("PRAGMA synchronous = NORMAL")
-            try:
-                self._database.execute(_NOTE, _note(name, value))
-            finally:
-                if self._durable:
-                    self._database.execute("PRAGMA synchronous = FULL")
+        if not self._durable:
+            self._execute(_NOTE, _note(name, value))
+            return
+        self._execute("PRAGMA synchronous = NORMAL")
+        try:
+            self._execute(_NOTE, _note(name, value))
+        finally:
+            self._execute("PRAGMA synchronous = FULL")
 
     def end(self, status: Status, reason: str = "") -> None:
         """End the run; nothing that was said is needed any more."""
@@ -282,6 +281,12 @@ class Journal(JournalReader):
             self._database.close()
             self._marker.close()
             self._lock.close()
+
+    def _execute(self, statement: str, values: tuple[object, ...] = ()) -> None:
+        try:
+            self._database.execute(statement, values)
+        except sqlite3.Error as error:
+            raise sqlite_error(self.path, error) from None
 
     def _open(self, *, new: bool) -> None:
         try:
@@ -392,8 +397,9 @@ def _note(name: str, value: bytes) -> tuple[object, ...]:
 
 def _values(row: JournalRow) -> tuple[object, ...]:
     """The values of a round's row; its checksum leaves out what was said, which has its own."""
-    fields = (row.k, row.context, row.release, row.digest, row.attendance)
-    return (*fields, seal(*fields), row.said, None if row.said is None else seal(row.said))
+    fields = (row.context, row.release, row.digest, row.attendance)
+    mark = seal(row.k.to_bytes(8, "little", signed=True), *fields)
+    return (row.k, *fields, mark, row.said, None if row.said is None else seal(row.said))
 
 
 def _lost(path: Path, reached: Reached, rounds: int) -> StoreError:

@@ -9,7 +9,6 @@ only way.
 from __future__ import annotations
 
 import asyncio
-import inspect
 import logging
 from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -184,7 +183,9 @@ class Runner:
             while queue:
                 action = queue.popleft()
                 after = handlers[type(action)](action)
-                queue.extend((await after if inspect.isawaitable(after) else after) or ())
+                if after is not None and not isinstance(after, list):
+                    after = await after
+                queue.extend(after or ())
             return machine.conversing
 
         await client.serve(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import random
 from collections.abc import Awaitable, Callable
@@ -49,9 +48,11 @@ class Client(Generic[Message]):
 
     async def send(self, data: bytes) -> None:
         """Send on the connection there is; what a lost connection swallows is said on the next."""
-        if self._socket is not None:
-            with contextlib.suppress(aiohttp.ClientError, OSError):  # the reading side notices
+        try:
+            if self._socket is not None:
                 await self._socket.send_bytes(data)
+        except (aiohttp.ClientError, OSError):
+            return  # the reading side notices
 
     def post(self, data: bytes) -> None:
         """Send without waiting, in the order of the calls."""

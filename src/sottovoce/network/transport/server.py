@@ -170,14 +170,15 @@ class Connection(web.RequestHandler):
         elif self._unread >= UNREAD:
             return False
         sending = self._socket.send_bytes(data)
-        with contextlib.suppress(StopIteration, ConnectionError):  # sent, or gone
+        try:
             sending.send(None)  # one step: without a drain limit there is nothing to wait for
-            raise RuntimeError("aiohttp must send without waiting")
-        if self.backlog:
-            self._unread += 1
-            now = asyncio.get_running_loop().time()
-            self._unread_since = min(self._unread_since, now)
-        return True
+        except (StopIteration, ConnectionError):  # sent, or the peer is gone
+            if self.backlog:
+                self._unread += 1
+                now = asyncio.get_running_loop().time()
+                self._unread_since = min(self._unread_since, now)
+            return True
+        raise RuntimeError("aiohttp must send without waiting")
 
     @property
     def overdue(self) -> bool:
