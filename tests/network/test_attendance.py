@@ -54,7 +54,7 @@ async def test_status_metrics_and_the_log_name_agents_that_are_absent_and_who_he
     assert f'sottovoce_absent_seconds{{agent="{MISSING}"}}' in metrics
     assert "sottovoce_agents_absent 1.0\n" in metrics
     assert "sottovoce_last_to_answer{agents=" in metrics
-    lines = [vars(r) for r in caplog.records if r.getMessage() == "absent"]
+    lines = [vars(r) for r in caplog.records if r.getMessage() == "agents-absent"]
     assert any(MISSING in line["fields"]["agents"] for line in lines)
 
 

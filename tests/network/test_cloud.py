@@ -84,7 +84,7 @@ def test_files_that_a_finished_run_left_say_what_to_do_about_a_second(
     with caplog.at_level(logging.WARNING, logger="sottovoce.network"):
         run(once("first.db"))  # late agents are told, and nothing is released
     (warned,) = (r for r in caplog.records if r.levelno >= logging.WARNING)
-    assert warned.getMessage() == "the run in the store is over"
+    assert warned.getMessage() == "run-over"
     assert "a new run needs a new store" in warned.fields["words"]  # type: ignore[attr-defined]
     assert summarise(tmp_path / "first.db").rounds == 3
 

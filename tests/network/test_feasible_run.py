@@ -20,7 +20,7 @@ from sottovoce.network.agent_group import AgentGroup
 from sottovoce.network.cloud import Cloud, CloudResult
 from sottovoce.network.config import welcome_objection
 from sottovoce.network.local_round import LocalRound
-from sottovoce.network.round_arithmetic import Verdict
+from sottovoce.network.round_arithmetic import AnswerTest
 from sottovoce.network.setup import check_request, ranges_of
 from sottovoce.privacy.adjacency import Trajectory
 from sottovoce.privacy.feasibility import AveragedNoise, answer_weights, weights_norm
@@ -187,7 +187,7 @@ def test_words_that_counted_again_widen_the_margin_by_what_they_can_be_off(
     assert kept is not None
     edge = np.array(kept.sums.upper - kept.margin)  # passed with next to nothing to spare
     y = edge - 1e-6
-    honest, held = Verdict(made, 20), Verdict(made, 20)
+    honest, held = AnswerTest(made, 20), AnswerTest(made, 20)
     agents = frozenset({2, 5})
     for k in range(1, 20):
         assert honest(k, y, frozenset()) is None
@@ -197,7 +197,7 @@ def test_words_that_counted_again_widen_the_margin_by_what_they_can_be_off(
     sums, grid, least, most = ranges_of(made).of(np.array([1, 4]))
     off = np.zeros(kept.sums.count)
     off[sums] = (most - least) * grid * answer_weights(20)[[9, 14]].sum()
-    again = Verdict(made, 20)
+    again = AnswerTest(made, 20)
     for k in range(1, 20):
         again(k, y, agents if k in (10, 15) else frozenset())
     assert again(20, edge - off * 1.001 - 1e-6, frozenset()) is True
@@ -211,7 +211,7 @@ def test_words_that_counted_again_while_prices_found_their_unit_do_not_matter(
     made = with_margins(paper, 20)
     kept = made.feasible
     assert kept is not None
-    verdict = Verdict(made, 20)
+    verdict = AnswerTest(made, 20)
     verdict(1, np.zeros(kept.sums.count), frozenset({1}))
     for k in range(2, 20):
         verdict(k, np.zeros(kept.sums.count), frozenset())

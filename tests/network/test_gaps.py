@@ -19,7 +19,7 @@ from sottovoce.network.agent import Agent, AgentResult
 from sottovoce.network.cloud import Cloud, CloudResult
 from sottovoce.network.protocol.collected import few_gaps, merge_gaps
 from sottovoce.network.protocol.messages import MOST_GAPS
-from sottovoce.network.round_arithmetic import Verdict
+from sottovoce.network.round_arithmetic import AnswerTest
 from sottovoce.privacy.feasibility import answer_weights
 from sottovoce.privacy.noise_plan import NoisePlan
 from sottovoce.problem.problem import Problem
@@ -224,7 +224,7 @@ def test_a_gap_counts_the_range_of_its_agents_with_the_weight_of_its_rounds() ->
         ((1, 2, 12, 30), 1e-3, False),
         ((2, 2, 11, 30), 1e-3, False),
     ]:
-        verdict = Verdict(made, ROUNDS)
+        verdict = AnswerTest(made, ROUNDS)
         averaged = sign * np.array([edge + above])
         for k in range(1, ROUNDS):
             missed = (gap, (gap[0], gap[1], 14, 20)) if k == 31 else ()

@@ -359,7 +359,7 @@ def _log_progress(doing: str, share: float | None = None) -> None:
 
 def _log_useless(text: str) -> None:
     """The journal of a cloud gets it as a warning."""
-    logs.note("the answer will be useless", level=logging.WARNING, why=text)
+    logs.note("answer-useless", level=logging.WARNING, why=text)
 
 
 def listen_address(text: str) -> tuple[str, int]:

@@ -216,14 +216,14 @@ class Agent:
             self._warn(self._round)
         note("joined", agents=list(self.group.agents[:_NAMED]), round=welcome.round)
         if self._round.keeps and self._machine.memory.missed:
-            note("own average lacks rounds", level=logging.WARNING, words=_GAP)
+            note("answer-gap", level=logging.WARNING, words=_GAP)
         return self._round
 
     async def _apply(self, action: Apply) -> None:
         if action.failed:
             level = logging.DEBUG if self._failed else logging.ERROR
             failed = [self.group.agents[place] for place in action.failed[:_NAMED]]
-            note("no step, going on with a substitute", level=level, agents=failed, round=action.k)
+            note("state-substituted", level=level, agents=failed, round=action.k)
             self._failed += len(action.failed)
         await self._drive(action.k, action.answer)
 
@@ -244,14 +244,14 @@ class Agent:
                 await pending
         except Exception as error:
             # A device that refuses a setpoint must not stop the run, which would tell of it.
-            note("on_state failed", level=logging.ERROR, error=type(error).__name__, round=k)
+            note("on-state-failed", level=logging.ERROR, error=type(error).__name__, round=k)
 
     def _warn(self, steps: LocalRound) -> None:
         """Log locally, and send to no one, where a fallback is applied or unsafe."""
         unsafe = steps.unsafe() if steps.keeps else []
         for event, agents, words in (
-            ("own set misses the public domain", steps.outside, _APART),
-            ("unsafe fallback", unsafe, _UNSAFE),
+            ("set-outside-domain", steps.outside, _APART),
+            ("fallback-unsafe", unsafe, _UNSAFE),
         ):
             if agents:
                 note(event, level=logging.WARNING, agents=agents[:_NAMED], words=words)

@@ -167,7 +167,7 @@ class Cloud(Service[CloudResult]):
             self._supervisor.start("helper", helper())
         self._supervisor.start("live", self._live.run())
         if machine.phase is CloudPhase.DONE:
-            note("the run in the store is over", level=logging.WARNING, words=_OVER)
+            note("run-over", level=logging.WARNING, words=_OVER)
 
     def _result(self) -> CloudResult:
         return CloudResult(

@@ -78,7 +78,7 @@ class Helper(Service[None]):
         super().__init__()
         self._gone = 0.0
         self._answers: HelperRounds | None = None
-        self._held: HelperKeys
+        self._keys: HelperKeys
         self._store: Journal
         self._machine: HelperMachine
         self._sampler: SecureSampler
@@ -89,7 +89,7 @@ class Helper(Service[None]):
         return self._machine.done
 
     async def _start(self) -> None:
-        self._held = HelperKeys.of_folder(self._folder)
+        self._keys = HelperKeys.of_folder(self._folder)
         self._sampler = SecureSampler(noisy_sigma(self.plan))
         self._sampler.refill(releases=1)
         key = round_key(self._folder)
@@ -120,7 +120,7 @@ class Helper(Service[None]):
         config = self._expected(text)
         if config is None or self._store.run.config not in ("", text):
             return Code.OTHER_RUN
-        answers = HelperRounds(self.plan, config, self._held, self._sampler)
+        answers = HelperRounds(self.plan, config, self._keys, self._sampler)
         self._charge(self.ledger, self.plan, config.run_id, "helper")
         if not self._store.run.config:
             self._store.bind(text)

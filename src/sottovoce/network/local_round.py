@@ -47,7 +47,7 @@ from sottovoce.problem.sums import agents_of
 
 _STEPS = 200  # between the two sets; without rows one is exact
 _FLAT = 1e-12  # curvature, as a share of the largest, that keeps a system solvable
-_AT_BOUND = 1e-9  # of a box's width: an answer so near a bound is held by it
+_AT_BOUND = 1e-9  # of a box's width: an answer so near a bound has it active
 
 REPEATING: Final = frozenset({Offset.kind, Everything.kind})
 """What is hidden where a state may count in more than one round."""
@@ -145,9 +145,9 @@ class LocalRound:
         """
         memory = np.array(proximal if proximal.size else [x, np.zeros(x.size)]).reshape(2, -1)
         after, total = np.empty(x.size), np.zeros(self._welcome.prices)
-        for columns, shape, own_step in self._parts:
+        for columns, shape, local_step in self._parts:
             before = x[columns].reshape(shape), memory[:, columns].reshape(2, *shape)
-            moved, remembered, added = self._tried(own_step, k, *before, price, y)
+            moved, remembered, added = self._tried(local_step, k, *before, price, y)
             after[columns], memory[:, columns] = moved.ravel(), remembered.reshape(2, -1)
             total += added
         rounds = range(since or k, k + 1)
@@ -193,20 +193,20 @@ class LocalRound:
         return np.minimum(np.maximum(steps, self._least), self._most)
 
     def _tried(
-        self, own_step: Any, k: int, x: Array, memory: Array, price: Array, y: Array
+        self, local_step: Any, k: int, x: Array, memory: Array, price: Array, y: Array
     ) -> tuple[Array, Array, Array]:
         """One part's round; no other part's may depend on whether its code fails."""
         try:
             if self._welcome.states:
-                return own_step(k, x, price, y), memory, np.zeros(price.size)
-            result: tuple[Array, Array, Array] = own_step(k, x, memory, price)
+                return local_step(k, x, price, y), memory, np.zeros(price.size)
+            result: tuple[Array, Array, Array] = local_step(k, x, memory, price)
             return result
         except Exception as error:
             # Its text could quote the state; where it was raised cannot.
             frame = traceback.extract_tb(error.__traceback__)[-1]
             place = f"{frame.filename}:{frame.lineno}"
             level = logging.DEBUG if self._raised else logging.ERROR
-            note("own code failed", level=level, error=type(error).__name__, where=place)
+            note("step-failed", level=level, error=type(error).__name__, where=place)
             self._raised = True
             return np.full(x.shape, np.nan), memory, np.zeros(price.size)
 
@@ -257,7 +257,7 @@ class LocalRound:
         The released noise of sum o has, averaged into the answer, the standard deviation
         ``sigma_o |w|``. Prices answer to it so that the sums keep to their bounds, and an agent
         answers to a price by ``-B s_o``, with ``s_o`` the slopes of its contribution and B the
-        inverse of the Hessian of ``f_i + lambda'h_i`` over the components that no bound holds.
+        inverse of the Hessian of ``f_i + lambda'h_i`` over the components without an active bound.
         **Assumed**: the ``n_o`` agents of a sum answer to its price alike, so that one of them
         takes ``B s_o / (n_o s_o' B s_o)`` of the noise, and different sums move it independently.
         Local rows do not count. An objective that is code counts as curved alike in all components.
@@ -391,11 +391,11 @@ def _inverse(hessian: Array, free: NDArray[np.bool_]) -> Array:
     return np.asarray(np.where(mask, np.linalg.inv(masked), 0.0))
 
 
-def _hessian(own: LocalGroup, x: Array, price: Array) -> Array:
+def _hessian(local: LocalGroup, x: Array, price: Array) -> Array:
     """Second derivatives of ``f_i + lambda'h_i``, shape (count, d, d)."""
-    fleet, group = own.fleet, own.fleet.group
+    fleet, group = local.fleet, local.fleet.group
     out = np.zeros((group.count, group.dim, group.dim))
-    if own.gradient is None:
+    if local.gradient is None:
         for a, b, entry in Formulas([fleet.objective], group).curvatures(x, np.ones((1, 1))):
             out[:, a, b] += entry
     else:

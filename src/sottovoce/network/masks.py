@@ -4,7 +4,7 @@ Agent and helper share a secret, X25519 between their certified keys; the cloud 
 it follows a key for every (run, session, agents of a connection), and from that an AES-256 key
 stream in counter mode, of which each round has a stretch of its own:
 
-    key    = HKDF-SHA-256(X25519(own, other), salt = SHA-256 of the configuration,
+    key    = HKDF-SHA-256(X25519(private, public), salt = SHA-256 of the configuration,
                           info = "sottovoce mask 2" || agent's key || helper's key || session
                                  || p || agents)
     m(k)   = bytes (k-1) B .. (k-1) B + 8 p of AES-256-CTR(key, counter from 0),   B = 16 ceil(p/2)
@@ -49,12 +49,12 @@ def new_session() -> bytes:
 
 @final
 class Secret:
-    """What an agent, or a gateway, and the helper share; ``own`` is the key of either side."""
+    """What an agent, or a gateway, and the helper share; ``private`` is the key of either side."""
 
-    def __init__(self, own: X25519PrivateKey, *, agent: bytes, helper: bytes) -> None:
-        public = own.public_key().public_bytes_raw()
-        other = helper if public == agent else agent
-        self._shared = own.exchange(X25519PublicKey.from_public_bytes(other))
+    def __init__(self, private: X25519PrivateKey, *, agent: bytes, helper: bytes) -> None:
+        ours = private.public_key().public_bytes_raw()
+        other = helper if ours == agent else agent
+        self._shared = private.exchange(X25519PublicKey.from_public_bytes(other))
         self._names = agent + helper
 
     def stream(

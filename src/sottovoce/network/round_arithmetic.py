@@ -49,6 +49,8 @@ from sottovoce.problem.numeric import Numeric
 _FARTHEST = 2**33
 """Grid steps that the noise of both halves moves a sum at most: 90 standard deviations."""
 
+_UP = 1.0 + 2.0**-30  # rounds a bound up: far above the error of a few float64 operations
+
 _UNMASKED = (
     "a sum left its certified range (an agent broke the protocol, or its key for masks is not the "
     "one that the helper knows)"
@@ -87,7 +89,7 @@ class Rounds:
             self._release, self._state = _Sums(plan), PriceState(plan, algorithm, rounds)
         self._sampler = sampler
         self._grid = grid_of(noisy_sigma(plan))
-        self._verdict = None if plan.feasible is None else Verdict(plan, rounds)
+        self._test = None if plan.feasible is None else AnswerTest(plan, rounds)
         self.prepare()
 
     def prepare(self) -> None:
@@ -103,8 +105,8 @@ class Rounds:
         """Begin another run, from round 1."""
         self._sampler = sampler
         self._state.restart()
-        if self._verdict is not None:
-            self._verdict.restart()
+        if self._test is not None:
+            self._test.restart()
 
     def play(
         self,
@@ -125,7 +127,7 @@ class Rounds:
         released = self._release.release(parts, self._sampler, answer)
         if isinstance(self._release, _Sums) and not self._release.plausible(released):
             raise DivergedError(k, _UNMASKED)
-        missed = () if self._verdict is None else self._verdict.news(parts)
+        missed = () if self._test is None else self._test.new_gaps(parts)
         record = self._stepped(k, released.values, pack_release(released), previous, held, missed)
         return replace(record, parts=parts), released
 
@@ -158,8 +160,8 @@ class Rounds:
         y, entries = self._release.outputs(values)
         sent_price, confirmed = self._state.take(k, y), None
         price = self._state.price
-        if self._verdict is not None:
-            confirmed = self._verdict(k, self._state.averaged, held, missed)
+        if self._test is not None:
+            confirmed = self._test(k, self._state.averaged, held, missed)
         return Record(
             k=k,
             parts=(),
@@ -222,8 +224,8 @@ class PriceState:
 
 
 @final
-class Verdict:
-    """Follows the T rounds of a plan with margins, and judges the averaged release after the last.
+class AnswerTest:
+    """Follows the T rounds of a plan with margins, and tests the averaged release after the last.
 
     Where an agent's last contribution was reused, the state it averages need not be the one that
     was released: their contributions differ by its range at most, which counts with the weight of
@@ -240,45 +242,45 @@ class Verdict:
 
     def restart(self) -> None:
         """Forget all rounds."""
-        self._off = np.zeros(self._sums)
+        self._discrepancy = np.zeros(self._sums)
         self._gaps: set[Gap] = set()
 
-    def news(self, parts: Iterable[Part]) -> tuple[Gap, ...]:
+    def new_gaps(self, parts: Iterable[Part]) -> tuple[Gap, ...]:
         """Return the gaps that agents speak of and that are not known yet."""
         return tuple(sorted({gap for part in parts for gap in part.missed} - self._gaps))
 
     def __call__(
         self, k: int, averaged: Array, held: frozenset[int], missed: Iterable[Gap] = ()
     ) -> bool | None:
-        """Hear of round k; return whether the answer is confirmed after the last, else None.
+        """Take round k; return whether the answer is confirmed after the last, else None.
 
         ``averaged`` are the releases up to it, ``held`` the agents whose last contribution was
         reused in it, ``missed`` gaps in averages that are known since.
         """
         self._gaps.update(missed)
-        if held or self._off.any():
+        if held or self._discrepancy.any():
             share = float(answer_shares(k, self._rounds)[0])
-            self._off = self._off + share * (self._reach(held) - self._off)
+            self._discrepancy = self._discrepancy + share * (self._widths(held) - self._discrepancy)
         if k < self._rounds:
             return None
-        off = self._off + self._lacking()
-        return bool(self._feasible.confirmed(averaged, off * (1.0 + 2.0**-30))[0])
+        discrepancy = (self._discrepancy + self._gap_discrepancy()) * _UP
+        return bool(self._feasible.confirmed(averaged, discrepancy)[0])
 
-    def _lacking(self) -> Array:
-        """How far the answer can be off where averages have gaps."""
-        off = np.zeros(self._sums)
-        weights = answer_weights(self._rounds) if self._gaps else off
+    def _gap_discrepancy(self) -> Array:
+        """How far gaps in averages can move the answer from the averaged release."""
+        discrepancy = np.zeros(self._sums)
+        weights = answer_weights(self._rounds) if self._gaps else discrepancy
         for first, last, begin, end in merge_gaps(self._gaps):
             share = float(weights[begin - 1 : end].sum())
-            off += share * self._reach(range(first, last + 1))
-        return off
+            discrepancy += share * self._widths(range(first, last + 1))
+        return discrepancy
 
-    def _reach(self, agents: Iterable[int]) -> Array:
-        """How far the contributions of these agents together can be apart."""
-        reach = np.zeros(self._sums)
+    def _widths(self, agents: Iterable[int]) -> Array:
+        """The widths of the ranges of what these agents contribute together."""
+        widths = np.zeros(self._sums)
         sums, grid, least, most = self._ranges.of(np.array(sorted(agents), dtype=np.int64) - 1)
-        reach[sums] = (most - least) * grid
-        return reach
+        widths[sums] = (most - least) * grid
+        return widths
 
 
 @final

@@ -115,7 +115,7 @@ class Outcome:
             async with asyncio.timeout(linger):
                 await self._known.wait()
         except TimeoutError:
-            note("agents missed the end", agents=sorted(self._uninformed)[:16])
+            note("end-missed", agents=sorted(self._uninformed)[:16])
         self._raise()
 
     def _raise(self) -> None:
@@ -173,7 +173,7 @@ class Runner:
         """
 
         def reconnect(action: Reconnect) -> None:
-            note("hung up", level=logging.WARNING, code=str(action.code))
+            note("reconnecting", level=logging.WARNING, code=str(action.code))
             machine.lost()
 
         handlers: Handlers = {Reconnect: reconnect, **self._handlers}

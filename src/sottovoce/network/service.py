@@ -179,9 +179,11 @@ class Attendance:
         for agent in returned:
             del self._since[agent]
         if absent:
-            note("absent", level=logging.WARNING, agents=absent[:LOGGED], missing=self.missing)
+            note(
+                "agents-absent", level=logging.WARNING, agents=absent[:LOGGED], missing=self.missing
+            )
         if returned:
-            note("present", agents=returned[:LOGGED], missing=self.missing)
+            note("agents-present", agents=returned[:LOGGED], missing=self.missing)
 
     def completed(self, agents: Sequence[int]) -> None:
         """A round is complete; these agents were the last, or were held."""

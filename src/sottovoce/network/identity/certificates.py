@@ -168,11 +168,11 @@ class Authorization:
         except (OSError, NetworkError) as error:
             self.unreadable += 1
             if self._readable:
-                note("revocations unreadable", level=logging.ERROR, error=type(error).__name__)
+                note("revocations-unreadable", level=logging.ERROR, error=type(error).__name__)
             self._readable = False
             return
         if not self._readable:
-            note("revocations readable again", level=logging.WARNING)
+            note("revocations-readable", level=logging.WARNING)
         self._readable = True
         self._current_at = time.monotonic()
 

@@ -58,8 +58,8 @@ class ShownConstraints:
             rows = [_row(names[j], lower[j], 0.0, sigma[j]) for j in range(len(names))]
             return ShownConstraints(prices=names, rows=rows, direct=list(range(len(rows))))
         sums, names = plan.cloud.sums, plan.cloud.sums.labels()
-        held = {o for region in sums.regions for o in region.rows}
-        free = [o for o in range(sums.count) if o not in held]
+        in_regions = {o for region in sums.regions for o in region.rows}
+        free = [o for o in range(sums.count) if o not in in_regions]
         rows = [
             _row(names[o], sums.lower[o], sums.upper[o], sigma[o], _aims(plan, o)) for o in free
         ]

@@ -107,9 +107,9 @@ class Client(Generic[Message]):
                     return
                 going = await hear(self.decode(message.data))
         except MalformedError:
-            note("malformed message", level=logging.WARNING)
+            note("message-malformed", level=logging.WARNING)
         except (aiohttp.ClientError, OSError) as error:
-            note("connection lost", level=logging.WARNING, error=type(error).__name__)
+            note("connection-lost", level=logging.WARNING, error=type(error).__name__)
         finally:
             await socket.close()
 
@@ -142,4 +142,4 @@ class Client(Generic[Message]):
         require_current(self.keys / "cert.pem")  # a server ends the handshake silently
         self._failures += 1
         level = logging.WARNING if self._failures == 1 else logging.DEBUG
-        note("cannot connect", level=level, error=reason, attempt=self._failures)
+        note("connect-failed", level=level, error=reason, attempt=self._failures)
