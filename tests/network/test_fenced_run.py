@@ -88,7 +88,7 @@ def test_a_copied_store_is_refused_before_it_listens(
             RollbackError, match=f"got {copied} of {ROUNDS}: it is a copy or an old"
         ):
             await cloud.start()
-        assert cloud._server is None
+        assert not cloud.opened.is_set()
 
     run(copy())
     assert ledger.spent("x1") == 0.5
