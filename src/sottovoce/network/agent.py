@@ -165,16 +165,15 @@ class Agent:
             longest_pause=self.longest_pause,
             role=_CLOUD if split else "",
         )
-        masker = None
         if split:
             from sottovoce.network.identity.pledges import HelperKnown  # loads cryptography
 
             self._helper = HelperKnown(self._keys, self.group.agents)
-            masker = self._helper.masker
         note("trust", words=WORDS["split" if split else "one"])
         start = pack(self.group.start)
         saved = AgentStore(self._path, Memory(x=start, answer=start))
-        machine = self._machine = AgentMachine(
+        masker = None if self._helper is None else self._helper.masker
+        self._machine = AgentMachine(
             self.group.agents, saved.memory, self._objection, self._join, masker
         )
 
@@ -189,10 +188,12 @@ class Agent:
             Stop: stop,
         }
         try:
-            await Runner("agent", handlers, Outcome()).follow(client, machine)
+            await Runner("agent", handlers, Outcome()).follow(client, self._machine)
         finally:
             saved.close()
-        memory = machine.memory
+        return self._result(self._machine.memory)
+
+    def _result(self, memory: Memory) -> AgentResult:
         x = unpack(memory.answer)
         deviation, setpoint = np.full(x.size, np.nan), x
         if self._round is not None:
