@@ -19,6 +19,7 @@ from sottovoce.errors import NetworkError
 from sottovoce.network.agent_group import AgentGroup
 from sottovoce.network.config import read_config, welcome_objection
 from sottovoce.network.failures import RefusedError
+from sottovoce.network.identity.tls import CLOUD
 from sottovoce.network.journal import Journal
 from sottovoce.network.local_round import LocalRound, Which
 from sottovoce.network.observe.logs import note
@@ -28,14 +29,13 @@ from sottovoce.network.protocol.codec import decode_from_cloud, encode, pack, un
 from sottovoce.network.protocol.messages import Code, Welcome
 from sottovoce.network.runner import Handlers, Outcome, Runner
 from sottovoce.network.transport.client import LONGEST_PAUSE, Client
+from sottovoce.network.transport.limits import CONFIG_BYTES
 from sottovoce.privacy.trust import WORDS
 from sottovoce.problem.agents import Array
 
 if TYPE_CHECKING:
     from sottovoce.network.identity.pledges import HelperKnown
 
-_HEAD: Final = 1 << 16
-_NAMED: Final = 16  # agents in a line of the log
 
 _REMEDIES: Final[Mapping[Code, str]] = {
     Code.VERSION: "install the same version on both sides",
@@ -58,7 +58,6 @@ _UNSAFE: Final = (
 _GAP: Final = "the saved state was lost or is an older copy: the fallback is applied at the end"
 
 _MEMORY: Final = "memory"
-_CLOUD: Final = "sottovoce:cloud"
 
 _decoder = msgspec.msgpack.Decoder(Memory)
 _encoder = msgspec.msgpack.Encoder()
@@ -163,7 +162,7 @@ class Agent:
             decode_from_cloud,
             limit=self._frame_limit(),
             longest_pause=self.longest_pause,
-            role=_CLOUD if split else "",
+            role=CLOUD if split else "",
         )
         if split:
             from sottovoce.network.identity.pledges import HelperKnown  # loads cryptography
@@ -215,7 +214,7 @@ class Agent:
         self._round = LocalRound(self.group, welcome)
         if first:
             self._warn(self._round)
-        note("joined", agents=list(self.group.agents[:_NAMED]), round=welcome.round)
+        note("joined", agents=self.group.agents, round=welcome.round)
         if self._round.keeps and self._machine.memory.missed:
             note("answer-gap", level=logging.WARNING, words=_GAP)
         return self._round
@@ -223,7 +222,7 @@ class Agent:
     async def _apply(self, action: Apply) -> None:
         if action.failed:
             level = logging.DEBUG if self._failed else logging.ERROR
-            failed = [self.group.agents[place] for place in action.failed[:_NAMED]]
+            failed = [self.group.agents[place] for place in action.failed]
             note("state-substituted", level=level, agents=failed, round=action.k)
             self._failed += len(action.failed)
         await self._drive(action.k, action.answer)
@@ -255,7 +254,7 @@ class Agent:
             ("fallback-unsafe", unsafe, _UNSAFE),
         ):
             if agents:
-                note(event, level=logging.WARNING, agents=agents[:_NAMED], words=words)
+                note(event, level=logging.WARNING, agents=agents, words=words)
 
     def _objection(self, welcome: Welcome) -> str | None:
         """What is wrong with a run: with who adds the noise an agent goes by its own keys."""
@@ -275,7 +274,7 @@ class Agent:
     def _frame_limit(self) -> int:
         """What an honest cloud's largest message holds at most."""
         cloud, size = self.group.cloud, self.group.start.size
-        return _HEAD + 64 * cloud.sums.count + 32 * (size + 1) * (cloud.rows + 1)
+        return CONFIG_BYTES + 64 * cloud.sums.count + 32 * (size + 1) * (cloud.rows + 1)
 
 
 def _refusal(action: Stop, saved: AgentStore) -> str:

@@ -16,7 +16,7 @@ from sottovoce.arguments import websocket_address
 from sottovoce.errors import InputError
 from sottovoce.network import STALL_SECONDS
 from sottovoce.network.config import Noise, RunConfig
-from sottovoce.network.identity.certificates import HELPER
+from sottovoce.network.identity.tls import HELPER
 from sottovoce.network.observe.live_page import Live
 from sottovoce.network.observe.logs import note
 from sottovoce.network.observe.operator_pages import Facts, Pages
@@ -37,7 +37,7 @@ from sottovoce.network.setup import check_halves, check_request, make_config, ro
 from sottovoce.network.store import CloudStore, check_store, resumed
 from sottovoce.network.transport.client import Client
 from sottovoce.network.transport.helper_link import LONGEST_PAUSE, HelperLink
-from sottovoce.network.transport.limits import Limits
+from sottovoce.network.transport.limits import CONFIG_BYTES, Limits
 from sottovoce.network.transport.server import Server
 from sottovoce.privacy.ledger import Ledger
 from sottovoce.privacy.noise_plan import NoisePlan
@@ -227,7 +227,7 @@ class Cloud(Service[CloudResult]):
             helper,
             self._folder,
             decode_from_helper,
-            limit=(1 << 16) + cloud.agents * (704 + 8 * cloud.sums.count),
+            limit=CONFIG_BYTES + cloud.agents * (704 + 8 * cloud.sums.count),
             longest_pause=LONGEST_PAUSE,
             role=HELPER,
         )

@@ -20,8 +20,8 @@ from sottovoce.errors import InputError, PrivacyError
 from sottovoce.network import LINGER_SECONDS
 from sottovoce.network.config import RunConfig, algorithm_of, read_config
 from sottovoce.network.helper_rounds import HelperRounds
-from sottovoce.network.identity.certificates import CLOUD
 from sottovoce.network.identity.pledges import HelperKeys
+from sottovoce.network.identity.tls import CLOUD
 from sottovoce.network.journal import Journal
 from sottovoce.network.observe.logs import note
 from sottovoce.network.protocol.actions import Action, AnswerRound
@@ -33,14 +33,13 @@ from sottovoce.network.round_arithmetic import noisy_sigma
 from sottovoce.network.runner import Handlers, Runner, make_durable
 from sottovoce.network.service import TICK_SECONDS, Service
 from sottovoce.network.setup import make_config, round_key
-from sottovoce.network.transport.limits import Limits
+from sottovoce.network.transport.limits import CONFIG_BYTES, Limits
 from sottovoce.network.transport.server import Server
 from sottovoce.privacy.ledger import Ledger
 from sottovoce.privacy.noise_plan import NoisePlan
 from sottovoce.privacy.sampler import SecureSampler
 from sottovoce.privacy.trust import SplitCloud
 
-_HEAD: Final = 1 << 16
 _EACH: Final = 64  # bytes of a question for each agent, at most
 
 
@@ -102,7 +101,7 @@ class Helper(Service[None]):
             self._authorization,
             self._machine,
             Runner("helper", handlers, self._outcome, journal=store, refused=refused),
-            Limits(agents=1, numbers=_EACH * self.plan.cloud.agents // 8, head=_HEAD),
+            Limits(agents=1, numbers=_EACH * self.plan.cloud.agents // 8, head=CONFIG_BYTES),
             metrics=self._metrics,
             decode=decode_to_helper,
             role=CLOUD,

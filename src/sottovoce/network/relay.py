@@ -6,7 +6,7 @@ import asyncio
 import os
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
-from typing import Final, final
+from typing import final
 
 from sottovoce.arguments import instance, websocket_address
 from sottovoce.errors import InputError
@@ -20,11 +20,9 @@ from sottovoce.network.runner import Handlers, Runner
 from sottovoce.network.service import Service
 from sottovoce.network.setup import parties_below
 from sottovoce.network.transport.client import LONGEST_PAUSE, Client
-from sottovoce.network.transport.limits import Limits
+from sottovoce.network.transport.limits import CONFIG_BYTES, Limits
 from sottovoce.network.transport.server import Server
 from sottovoce.problem.problem import CloudView
-
-_HEAD: Final = 1 << 16
 
 
 @final
@@ -86,7 +84,7 @@ class Relay(Service[int]):
             self.above,
             self._folder,
             decode_from_cloud,
-            limit=_HEAD + 64 * self.cloud.sums.count + 32 * self.cloud.size,
+            limit=CONFIG_BYTES + 64 * self.cloud.sums.count + 32 * self.cloud.size,
             longest_pause=self.longest_pause,
         )
         self._supervisor.start("above", self._follow())

@@ -115,7 +115,7 @@ class Outcome:
             async with asyncio.timeout(linger):
                 await self._known.wait()
         except TimeoutError:
-            note("end-missed", agents=sorted(self._uninformed)[:16])
+            note("end-missed", agents=sorted(self._uninformed))
         self._raise()
 
     def _raise(self) -> None:

@@ -33,8 +33,6 @@ RECENT: Final = 100  # rounds over which those who answered last are counted
 NAMED: Final = 100
 """Agents named on a page; a page must stay readable where a whole fleet is missing."""
 
-LOGGED: Final = 16  # agents named in a line of the log
-
 Result = TypeVar("Result")
 
 
@@ -179,11 +177,9 @@ class Attendance:
         for agent in returned:
             del self._since[agent]
         if absent:
-            note(
-                "agents-absent", level=logging.WARNING, agents=absent[:LOGGED], missing=self.missing
-            )
+            note("agents-absent", level=logging.WARNING, agents=absent, missing=self.missing)
         if returned:
-            note("agents-present", agents=returned[:LOGGED], missing=self.missing)
+            note("agents-present", agents=returned, missing=self.missing)
 
     def completed(self, agents: Sequence[int]) -> None:
         """A round is complete; these agents were the last, or were held."""

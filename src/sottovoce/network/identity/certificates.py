@@ -21,6 +21,9 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from sottovoce.errors import NetworkError
 from sottovoce.network.failures import DiskError, IdentityError
 from sottovoce.network.identity.tls import (
+    CLOUD,
+    MASK,
+    OPERATOR,
     ranges_in,
     require_current,
     require_private,
@@ -33,11 +36,6 @@ if TYPE_CHECKING:
     from asyncio import BaseTransport
 
     from aiohttp import ClientWebSocketResponse
-
-OPERATOR: Final = "sottovoce:operator"
-CLOUD: Final = "sottovoce:cloud"
-HELPER: Final = "sottovoce:helper"
-MASK: Final = "sottovoce:mask:"
 
 _MASK: Final = re.compile(MASK + r"([0-9a-f]{64})\Z")
 

@@ -21,7 +21,6 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from sottovoce.network.failures import IdentityError
 from sottovoce.network.identity.certificates import (
-    HELPER,
     Identity,
     Key,
     certified,
@@ -29,6 +28,7 @@ from sottovoce.network.identity.certificates import (
     public_key,
     tls_key,
 )
+from sottovoce.network.identity.tls import HELPER
 from sottovoce.network.masks import Masker, Secret
 from sottovoce.network.protocol.actions import Party
 from sottovoce.network.protocol.codec import pack, pack_whole

@@ -1,4 +1,4 @@
-"""TLS 1.3 with a certificate on each side, and ranges of agents: without the large cryptography."""
+"""TLS 1.3 with a certificate on each side, and roles in certificates, without cryptography."""
 
 from __future__ import annotations
 
@@ -13,6 +13,12 @@ from typing import Final
 from sottovoce.network.failures import DiskError, ExpiredError, IdentityError
 
 AGENT: Final = "sottovoce:agent:"
+OPERATOR: Final = "sottovoce:operator"
+CLOUD: Final = "sottovoce:cloud"
+HELPER: Final = "sottovoce:helper"
+MASK: Final = "sottovoce:mask:"
+"""What a certificate says of its owner, as URIs."""
+
 _RANGE: Final = re.compile(AGENT + r"([1-9]\d{0,9})(?:-([1-9]\d{0,9}))?\Z")
 
 

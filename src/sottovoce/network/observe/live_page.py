@@ -22,8 +22,7 @@ from aiohttp import web
 
 from sottovoce.errors import SottovoceError
 from sottovoce.network.config import RunConfig
-from sottovoce.network.identity.certificates import OPERATOR
-from sottovoce.network.identity.tls import client_context
+from sottovoce.network.identity.tls import OPERATOR, client_context
 from sottovoce.network.observe.charts import (
     TICK_SECONDS,
     Samples,

@@ -12,13 +12,20 @@ LINES: Final = 5
 PERIOD_SECONDS: Final = 60.0
 
 _LOGGER: Final = logging.getLogger("sottovoce.network")
-_NAMED: Final = 16
+NAMED: Final = 16  # agents in a line, at most
 
 
-def note(event: str, *, level: int = logging.INFO, **fields: int | str | list[int]) -> None:
-    """Log an event; fields are numbers of agents and rounds, codes and addresses."""
+def note(
+    event: str,
+    *,
+    level: int = logging.INFO,
+    agents: Sequence[int] | None = None,
+    **fields: int | str,
+) -> None:
+    """Log an event; fields are numbers of agents, the first 16, and of rounds, codes, addresses."""
     if _LOGGER.isEnabledFor(level):
-        _LOGGER.log(level, event, extra={"fields": fields})
+        named = {} if agents is None else {"agents": list(agents[:NAMED])}
+        _LOGGER.log(level, event, extra={"fields": named | fields})
 
 
 @final
@@ -32,8 +39,7 @@ class LogRateLimiter:
         """Log a refusal, by its code and the first agent of the connection."""
         unsaid = self.suppressed((code, agents[0] if agents else 0))
         if unsaid is not None:
-            named = list(agents[:_NAMED])
-            note("incident", code=code, agents=named, round=k, unsaid=unsaid)
+            note("incident", code=code, agents=agents, round=k, unsaid=unsaid)
 
     def suppressed(self, kind: Hashable) -> int | None:
         """Return how many lines of this kind were left out before this one; None: leave it out."""

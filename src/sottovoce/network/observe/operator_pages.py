@@ -17,7 +17,8 @@ from prometheus_client import CollectorRegistry, Histogram, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from sottovoce.network.identity.certificates import OPERATOR, read_identity
+from sottovoce.network.identity.certificates import read_identity
+from sottovoce.network.identity.tls import OPERATOR
 from sottovoce.network.protocol.messages import Code
 from sottovoce.network.transport.server import require_role
 

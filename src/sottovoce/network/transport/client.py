@@ -14,7 +14,7 @@ import aiohttp
 from aiohttp import WSMsgType
 
 from sottovoce.network.failures import RefusedError
-from sottovoce.network.identity.tls import client_context, require_current
+from sottovoce.network.identity.tls import CLOUD, client_context, require_current
 from sottovoce.network.observe.logs import note
 from sottovoce.network.protocol.codec import MalformedError
 from sottovoce.network.protocol.messages import Code
@@ -115,7 +115,7 @@ class Client(Generic[Message]):
 
     def _require_role(self, socket: aiohttp.ClientWebSocketResponse) -> None:
         if self.role:  # only of a split cloud: this import is large
-            from sottovoce.network.identity.certificates import CLOUD, peer_identity
+            from sottovoce.network.identity.certificates import peer_identity
 
             identity = peer_identity(socket)
             if identity is None or self.role not in identity.roles:

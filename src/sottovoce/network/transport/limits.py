@@ -38,6 +38,9 @@ HEARTBEAT_SECONDS: Final = 20.0
 RESERVED_FILES: Final = 64
 """File descriptors kept back from connections: for the store, its log and the revocation list."""
 
+CONFIG_BYTES: Final = 1 << 16
+"""Of a message that describes a run, at most: its configuration, and all but its vectors."""
+
 _FRAME_HEAD: Final = 1024
 _MESSAGE_HEAD: Final = 64
 _HELLO_HEAD: Final = 256
