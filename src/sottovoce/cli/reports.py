@@ -143,8 +143,8 @@ def _sum_rows(certificate: Certificate) -> Iterator[dict[str, str | None]]:
             "must": must,
             "why": origins[row].how,
         }
-    local = {row.label for kept in certificate.cloud.kept for row in kept}
-    for single in certificate.cloud.own:
+    local = {row.label for rows in certificate.cloud.local_rows for row in rows}
+    for single in certificate.cloud.separable:
         kept = "names one agent, which keeps it locally: no multiplier, no release"
         bound = "names one component of one state: a bound, no multiplier, no release"
         yield {

@@ -134,7 +134,9 @@ class AgentGroup:
         instance("cloud", cloud, CloudView, "problem.cloud")
         index, place = cloud.locate(agent)
         group = cloud.groups[index]
-        private_set = local_set(group, cloud.kept[index], local_rows(local, [group])[group.name])
+        private_set = local_set(
+            group, cloud.local_rows[index], local_rows(local, [group])[group.name]
+        )
         single = replace(group, name=group.label(place), count=1, parameters={})
         require_nonempty(single, private_set.of_agent(group, place))
         first = np.zeros(group.dim)

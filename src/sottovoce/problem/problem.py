@@ -50,16 +50,16 @@ class CloudView:
         groups: the agents, with the parameters that constraints use and no others.
         constraints: the families of constraints that couple agents, as they were stated.
         sums: the same constraints as sums and a public set, which is how they are kept.
-        own: constraints that name one agent, or the agents of one fleet one by one.
-        kept: of these, per group, the rows that are no bounds; agents keep them locally.
+        separable: constraints that name one agent, or the agents of one fleet one by one.
+        local_rows: of these, per group, the rows that are no bounds; agents keep them locally.
         fingerprint: a hash of agents and constraints; certificates and plans carry it.
     """
 
     groups: tuple[Group, ...]
     constraints: tuple[Constraint, ...]
     sums: Sums
-    own: tuple[Constraint, ...]
-    kept: tuple[tuple[Row, ...], ...]
+    separable: tuple[Constraint, ...]
+    local_rows: tuple[tuple[Row, ...], ...]
     fingerprint: str
 
     @property
@@ -299,7 +299,7 @@ class Problem:
         ends = np.cumsum([group.count * group.dim for group in self.groups])
         parts = zip(self.groups, np.split(flat, ends[:-1]), strict=True)
         agents = {s: (g, part.reshape(g.count, g.dim)) for g, part in parts for s in g.symbols}
-        for own in self.cloud.own:
+        for own in self.cloud.separable:
             group, states = next(agents[s] for s in own.formulas[0].symbols if s in agents)
             values = Formulas(own.formulas, group).values(states)[0]
             rows.append(values[[np.argmax(violation(values, np.array(own.equality)))]])
@@ -308,7 +308,7 @@ class Problem:
             return Evaluation(
                 objective=numeric.objective(flat),
                 rows=read_only(np.concatenate(rows)),
-                labels=(*self.cloud.row_labels(), *(own.name for own in self.cloud.own)),
+                labels=(*self.cloud.row_labels(), *(own.name for own in self.cloud.separable)),
                 equality=np.concatenate(equality),
             )
 
@@ -435,7 +435,7 @@ def _cloud(split: SplitConstraints) -> CloudView:
         groups=held,
         constraints=constraints,
         sums=sums_of(held, constraints),
-        own=tuple(split.own),
-        kept=split.kept,
+        separable=tuple(split.own),
+        local_rows=split.kept,
         fingerprint=fingerprint(held, constraints, *((rows,) if any(rows) else ())),
     )
