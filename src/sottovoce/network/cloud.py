@@ -144,7 +144,6 @@ class Cloud(Service[CloudResult]):
         """Open the store, take the run's place in the ledger, and listen."""
         self._store = CloudStore(self.store, keep_states=self.keep_states, new=self.new)
         config = self._resume()
-        helper = None if self.helper is None else self._join_halves(self.helper)
         machine, setup = self._machine, self._machine.setup
         numbers = self.plan.cloud.size if setup.states else setup.prices
         server = Server(
@@ -154,6 +153,7 @@ class Cloud(Service[CloudResult]):
             Limits(agents=setup.agents, numbers=numbers),
             metrics=self._metrics,
         )
+        helper = None if self.helper is None else self._join_halves(self.helper)
         self._live = Live(
             self._metrics, self.plan, config, self.ledger, lambda: machine.last, self._facts
         )

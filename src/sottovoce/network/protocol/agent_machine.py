@@ -7,7 +7,7 @@ contributions are added up.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol, final
+from typing import TYPE_CHECKING, Protocol, final
 
 import numpy as np
 from msgspec.structs import replace
@@ -46,14 +46,8 @@ from sottovoce.network.protocol.messages import (
     Welcome,
 )
 
-
-class ContributionMasker(Protocol):
-    """Hides contributions from the cloud, where a helper must exist."""
-
-    key: bytes  # by which the helper knows the agent
-
-    def mask(self, config: bytes, k: int, values: Integers) -> bytes:
-        """Return a session and the masked contributions of round k, as they travel."""
+if TYPE_CHECKING:
+    from sottovoce.network.masks import Masker
 
 
 class LocalSteps(Protocol):
@@ -95,7 +89,7 @@ class AgentMachine(ClientMachine):
         memory: Memory,
         check: Callable[[Welcome], str | None],
         steps: Callable[[Welcome], LocalSteps],
-        masker: ContributionMasker | None = None,
+        masker: Masker | None = None,
     ) -> None:
         super().__init__(agents, check, b"" if masker is None else masker.key)
         self.memory = memory
