@@ -45,7 +45,7 @@ _REMEDIES: Final[Mapping[Code, str]] = {
     Code.REPLACED: "another process has these keys and took over; stop one of the two",
     Code.REVOKED: "ask the operator for a new certificate",
 }
-"""What to do about a refusal, where it is not for the agent's own files to say."""
+"""What to do about a refusal, besides that which depends on the agent's files."""
 
 _APART: Final = (
     "no state is both allowed locally and in the public bounds: the nearest public one takes part "
@@ -243,7 +243,7 @@ class Agent:
             if inspect.isawaitable(pending):
                 await pending
         except Exception as error:
-            # A device that refuses a setpoint must not stop the run, which would tell of it.
+            # A device that refuses a setpoint must not stop the run, which would reveal it.
             note("on-state-failed", level=logging.ERROR, error=type(error).__name__, round=k)
 
     def _warn(self, steps: LocalRound) -> None:

@@ -18,7 +18,7 @@ from sottovoce.network.setup import parties_of
 from sottovoce.privacy.adjacency import Trajectory
 from sottovoce.privacy.noise_plan import NoisePlan
 
-_SESSIONS: Final = 1 << 14  # connections whose masks a helper has at hand
+_SESSIONS: Final = 1 << 14  # connections whose key streams a helper keeps in memory
 
 
 class Blinding(Protocol):

@@ -3,8 +3,8 @@
 SQLite in WAL mode. A commit that is durable (synchronous=FULL) is on the disk when it returns; one
 that is not survives the death of the process, and may be lost with the power. Every row ends with a
 checksum of all that it holds, and digests chain each round to the one before, so that no row can be
-changed, missing, doubled or out of place. What agents said is sealed apart, so that erasing it
-erases its checksum too: a hash that outlives a contribution would still answer guesses about it.
+changed, missing, doubled or out of place. Contributions are sealed apart, so that erasing them
+erases their checksum too: a hash that outlives a contribution would still answer guesses about it.
 
 A marker beside the file says how far the journal had got, so that an older copy is refused.
 """
@@ -179,7 +179,7 @@ class Journal(JournalReader):
     Args:
         path: the file, created if missing, in a directory that exists on a local disk.
         role: whose it is.
-        keep: keep what agents said in every round, for an audit.
+        keep: keep the contributions of every round, for an audit.
         durable: whether a commit waits for the disk, and a marker guards against old copies.
         new: begin a new run where a journal is damaged or has lost rounds; its files are set aside.
     """
@@ -242,7 +242,7 @@ class Journal(JournalReader):
             self._execute("PRAGMA synchronous = FULL")
 
     def end(self, status: Status, reason: str = "") -> None:
-        """End the run; nothing that was said is needed any more."""
+        """End the run; no contribution is needed any more."""
         if status == self.run.status:
             return
         self._write(replace(self.run, status=status, reason=reason), forget=not self._keep)
@@ -396,7 +396,7 @@ def _note(name: str, value: bytes) -> tuple[object, ...]:
 
 
 def _values(row: JournalRow) -> tuple[object, ...]:
-    """The values of a round's row; its checksum leaves out what was said, which has its own."""
+    """The values of a round's row; its checksum leaves out contributions, which have their own."""
     fields = (row.context, row.release, row.digest, row.attendance)
     mark = seal(row.k.to_bytes(8, "little", signed=True), *fields)
     return (row.k, *fields, mark, row.said, None if row.said is None else seal(row.said))

@@ -59,7 +59,7 @@ Which = Literal["fallback", "average", "answer"]
 def substitute_state(promise: Mapping[str, Any], lower: Array, upper: Array) -> Array | None:
     """Return the state of an agent whose step failed, None for the state before.
 
-    Where the promise of the run's configuration does not say what is hidden, nothing is repeated.
+    Where the promise of the run's configuration does not name what is hidden, nothing is repeated.
     """
     return None if promise.get("hide") in REPEATING else middle(lower, upper)
 

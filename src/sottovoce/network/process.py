@@ -17,7 +17,7 @@ from sottovoce.network.failures import CrashedError
 Answer = TypeVar("Answer")
 
 FAREWELL_SECONDS = 0.25
-"""TLS says goodbye after a connection was closed; the loop must still be there to hear it."""
+"""TLS closes both ways after a connection was closed; the loop must still run then, seconds."""
 
 ENDING: Final = ("SIGTERM", "SIGHUP")
 """Signals that ask a process to end: by systemd, and by a terminal that is closed."""

@@ -1,4 +1,4 @@
-"""A relay as a process: adds up what agents and gateways below it say, and says it to the cloud."""
+"""A relay as a process: adds up contributions from below, and sends the total to the cloud."""
 
 from __future__ import annotations
 

@@ -58,10 +58,10 @@ _UNMASKED = (
 
 
 class CloudRelease(Protocol):
-    """What agents said, turned into what is released, and that into what the cloud steps with."""
+    """Contributions, turned into what is released, and that into what the cloud steps with."""
 
     def release(self, parts: Sequence[Part], sampler: Sampler, answer: bytes) -> Released:
-        """Add noise to what was said; ``answer`` is the helper's, of a split cloud."""
+        """Add noise to contributions; ``answer`` is the helper's, of a split cloud."""
 
     def outputs(self, values: Array) -> tuple[Array, Array]:
         """Return the sums, or values of all constraints, and the gradient entries."""
@@ -69,7 +69,7 @@ class CloudRelease(Protocol):
 
 @final
 class Rounds:
-    """Turns what was said in a round into the record that is committed and sent.
+    """Turns the contributions of a round into the record that is committed and sent.
 
     ``y = s(x(k)) + w(k)`` and ``lambda(k+1) = cloud_round(y)``; or what ``plan.release`` makes of
     states. The sampler has one output per noisy output of the plan, in order.
@@ -246,7 +246,7 @@ class AnswerTest:
         self._gaps: set[Gap] = set()
 
     def new_gaps(self, parts: Iterable[Part]) -> tuple[Gap, ...]:
-        """Return the gaps that agents speak of and that are not known yet."""
+        """Return the gaps that agents report and that are not known yet."""
         return tuple(sorted({gap for part in parts for gap in part.missed} - self._gaps))
 
     def __call__(

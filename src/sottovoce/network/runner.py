@@ -79,7 +79,7 @@ Handlers: TypeAlias = Mapping[
 
 @final
 class Outcome:
-    """The end of one run, for those who wait for it; these agents, from 1, must hear of it."""
+    """The end of one run, for those who wait for it; these agents, from 1, must learn of it."""
 
     def __init__(self, agents: Sequence[int] = ()) -> None:
         self.failure: SottovoceError | None = None
@@ -308,7 +308,7 @@ class CloudRunner(Runner):
         try:
             record, released = self._rounds.play(full.k, full.parts, previous, full.held, answer)
         except DivergedError as error:
-            # A run without an outcome ends for good; agents hear that, and never a wild price.
+            # A run without an outcome ends for good; agents learn that, and never get a wild price.
             self._store.end("failed", f"{error.reason} in round {error.k:,}")
             self._outcome.fail(error)
             return machine.failed()

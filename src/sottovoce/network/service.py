@@ -164,14 +164,14 @@ class Attendance:
     """Who is missing and since when, and who held the last rounds up: identities, never states."""
 
     def __init__(self, agents: Sequence[int]) -> None:
-        self._everybody = agents
+        self._agents = agents
         self._since = dict.fromkeys(agents, time.time())
         self._last: deque[tuple[int, ...]] = deque(maxlen=RECENT)
 
     def look(self, machine: CloudMachine) -> None:
         """Log who has come and gone since the last look; a fleet is counted when some have."""
         present, now = machine.present, time.time()
-        absent = [a for a in self._everybody if a not in present and a not in self._since]
+        absent = [a for a in self._agents if a not in present and a not in self._since]
         returned = [a for a in self._since if a in present]
         self._since.update(dict.fromkeys(absent, now))
         for agent in returned:

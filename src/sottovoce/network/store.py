@@ -1,6 +1,6 @@
 """The cloud's journal: every round is here, durably, before a byte of it leaves the cloud.
 
-It also holds what agents said in the last committed round, to tell a repeated message
+It also holds the contributions of the last committed round, to tell a repeated message
 from a conflicting one: mode 0600, and each commit erases the round before, the end of the run the
 last one, unless ``keep_states`` asks otherwise. Releases, prices and incidents stay; what the
 algorithm remembers is worked out from them. Summaries and transcripts of a store are read while
@@ -39,7 +39,7 @@ Absences: TypeAlias = tuple[tuple[int, ...], tuple[Gap, ...]]
 """Agents whose last contribution was reused in a round, and gaps in averages known since."""
 
 Said: TypeAlias = tuple[tuple[tuple[int, ...], bytes], ...]
-"""Who spoke in a round, agents by their numbers, and what, as it travelled."""
+"""Who contributed to a round, agents by their numbers, and what, as it travelled."""
 
 
 class _StoredPart(Struct, frozen=True, array_like=True):
@@ -97,7 +97,7 @@ class CloudStore(Journal):
         self.append(row)
 
     def parts(self, party: Callable[[tuple[int, ...]], Party]) -> tuple[Part, ...]:
-        """Return what was said in the last round; a run that is over keeps nothing."""
+        """Return the contributions of the last round; a run that is over keeps none."""
         said = () if self.last is None else said_in(self.last)
         return tuple(Part(party=party(who), data=data) for who, data in said)
 
@@ -114,7 +114,7 @@ class CloudStore(Journal):
     def question(
         self, k: int, party: Callable[[tuple[int, ...]], Party]
     ) -> tuple[bytes, tuple[Part, ...]]:
-        """Return the receipt and what had been said of round k when the helper was asked."""
+        """Return the receipt and the contributions to round k when the helper was asked."""
         body = self.notes().get(_QUESTION)
         number, receipt, stored = (0, b"", ()) if body is None else _question.decode(body)
         if number != k:
@@ -126,7 +126,7 @@ class CloudStore(Journal):
     def _verify(self) -> None:
         super()._verify()
         if self.last is not None and self.last.said is None and self.run.status == "running":
-            raise damaged(self.path, "what was said in the last round is missing")
+            raise damaged(self.path, "the contributions of the last round are missing")
 
 
 def resumed(
@@ -134,7 +134,7 @@ def resumed(
 ) -> tuple[Record | None, dict[int, int]]:
     """Take all steps of a store's rounds again; every price must come out as it was sent.
 
-    Returned are the last round, and who was held in it, with the last round in which each spoke.
+    Returned are the last round, and who was held in it, with the round each contributed to last.
     """
     previous, last = setup.config_hash, None
     silent: dict[int, int] = {}
@@ -171,14 +171,14 @@ def attendance_in(row: JournalRow) -> Absences:
 
 
 def said_in(row: JournalRow) -> Said:
-    """Return who spoke in a round and what they said; nothing once it is erased."""
+    """Return who contributed to a round and what; nothing once it is erased."""
     stored = () if row.said is None else _said.decode(row.said)
     return tuple([(part.agents, part.data) for part in stored])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunSummary:
-    """What a store says about its run without anything that agents said."""
+    """What a store tells of its run, without contributions."""
 
     config: RunConfig | None  # None before the first start
     status: Status
@@ -219,7 +219,7 @@ def answers(path: str | os.PathLike[str]) -> Floats:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class StoredTranscript:
-    """All rounds of a store, for an audit; what was said is as private as the store itself."""
+    """All rounds of a store, for an audit; contributions are as private as the store itself."""
 
     config: RunConfig | None  # None before the first start
     said: tuple[Said, ...] | None  # in every round; None if some round was not kept

@@ -1,7 +1,7 @@
 """What a helper signs for agents, and what each side does with keys for masks.
 
 A pledge is the helper's signature under what a run asks of a connection: its sums with their grids,
-the ranges and the bounds of the states. The cloud says the same in its welcome. An agent goes by it
+the ranges and the bounds of the states. The cloud's welcome has the same. An agent takes part
 where both agree, so that one of them alone cannot make the grid finer than the noise was planned
 for, or the bounds wider.
 """

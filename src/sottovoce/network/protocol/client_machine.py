@@ -50,7 +50,7 @@ EXPECTED: Final = {
     (ClientPhase.WAITING, Done),
     (ClientPhase.WAITING, Error),
 }
-"""What may be said in which phase; anything else ends the connection."""
+"""Which message may come in which phase; anything else ends the connection."""
 
 PASSING: Final = frozenset({Code.CONFLICT, Code.LATE, Code.OLD_ROUND})
 """Refusals after which a newer round is on its way."""

@@ -1,6 +1,6 @@
 """The helper's side as a state machine: events in, actions out; no sockets, no keys, no noise.
 
-It goes by the cloud's table of phases: a round is full when the cloud has asked about it, by agents
+It has the cloud's table of phases: a round is full when the cloud has asked about it, by agents
 that are certified, and a receipt of the cloud's may prove that the store forgot an answer.
 A round is answered once. The same question about it gets the same bytes, any other is refused. One
 connection counts at a time, the newest; whatever the table does not list closes it.
@@ -45,11 +45,11 @@ from sottovoce.network.protocol.receipt import Notary
 
 
 class HelperRun(Protocol):
-    """What the helper of a run goes by."""
+    """The helper's side of a run."""
 
     config_hash: bytes  # SHA-256 of the configuration
     rounds: int  # T
-    hold: bool  # whether what is said may count again in a later round; never for a trajectory
+    hold: bool  # whether a contribution may count again in a later round; never for a trajectory
 
     def certified(self, agents: Sequence[int], mask: bytes) -> bool:
         """Whether a key for masks is certified for agents."""
@@ -60,9 +60,9 @@ class HelperRun(Protocol):
 
 @final
 class HelperMachine:
-    """What a helper does with what a cloud says.
+    """What a helper does with a cloud's messages.
 
-    ``runs`` checks a configuration and binds the helper to it, or says why it is refused; ``key``
+    ``runs`` checks a configuration and binds the helper to it, or returns the refusal; ``key``
     signs receipts; ``history`` gives the digest of a committed round; ``last`` is where it resumes.
     """
 
@@ -91,7 +91,7 @@ class HelperMachine:
         return 0 if self.last is None else self.last.k
 
     def connect(self, peer: int, _: Container[int] = ()) -> list[Action]:
-        """A cloud has connected; what an older connection says no longer counts."""
+        """A cloud has connected; messages of an older connection no longer count."""
         older, self.peer = self.peer, peer
         self._open = False
         self._met.clear()

@@ -47,7 +47,7 @@ class Client(Generic[Message]):
         self._sending: set[asyncio.Task[None]] = set()
 
     async def send(self, data: bytes) -> None:
-        """Send on the connection there is; what a lost connection swallows is said on the next."""
+        """Send on the connection there is; what it loses is sent again on the next."""
         try:
             if self._socket is not None:
                 await self._socket.send_bytes(data)
@@ -68,7 +68,7 @@ class Client(Generic[Message]):
         progress: Callable[[], int],
         done: Callable[[], bool],
     ) -> None:
-        """Connect, pass on what is said, and come back after whatever happens, until done.
+        """Connect, pass messages on, and connect again after whatever happens, until done.
 
         Args:
             hear: called with None when a connection is open, then with every message; returns
