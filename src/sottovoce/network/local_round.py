@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import logging
 import traceback
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Final, Literal, final
@@ -371,9 +371,9 @@ def _deviation(
     free = (x > lower + _AT_BOUND * width) & (x < upper - _AT_BOUND * width)
     inverse = _inverse(_hessian(group, x, price), free)
     total = np.zeros(x.shape)
-    for row, slope in _slopes(group.fleet, x):
-        if price[row] == 0.0 or share[row] == 0.0:
-            continue
+    slopes = _slopes(group.fleet, x, price.size)
+    for row in np.flatnonzero((price != 0.0) & (share != 0.0)):
+        slope = slopes[row]
         moved = np.einsum("iab,ib->ia", inverse, slope)
         response = np.einsum("ia,ia->i", slope, moved)
         step = np.where(response[:, np.newaxis] > 0, moved / response[:, np.newaxis], 0.0)
@@ -408,15 +408,11 @@ def _hessian(local: LocalGroup, x: Array, price: Array) -> Array:
     return out
 
 
-def _slopes(fleet: Fleet, x: Array) -> Iterator[tuple[int, Array]]:
-    """The slopes of every agent's contribution to every sum, shape (count, d) each."""
+def _slopes(fleet: Fleet, x: Array, sums: int) -> Array:
+    """The slopes of every agent's contribution to every sum, shape (p, count, d)."""
     slopes = Formulas(fleet.terms, fleet.group).gradients(x)
-    totals: dict[int, Array] = {}
+    totals = np.zeros((sums, *x.shape))
     for part in fleet.parts():
-        for r, rows in enumerate(part.rows.tolist()):
-            weights = np.ones(1) if part.weights is None else part.weights[[r]]
-            dense = weights.toarray() if hasattr(weights, "toarray") else weights
-            for row, t in zip(rows, part.terms, strict=True):
-                mine = np.reshape(dense, (-1, 1)) * slopes[:, t]
-                totals[row] = totals.get(row, np.zeros(x.shape)) + mine
-    yield from totals.items()
+        for t, row, agent, weight in part.entries(fleet.group.count):
+            np.add.at(totals, (row, agent), weight[:, np.newaxis] * slopes[agent, t])
+    return totals
