@@ -93,13 +93,9 @@ class Rounds:
         self.prepare()
 
     def prepare(self) -> None:
-        """Draw the noise of rounds to come, before their contributions are known.
-
-        The next round's is there afterwards; that of the rounds after it is drawn meanwhile.
-        """
+        """Draw the noise of rounds to come, before their contributions are known."""
         if isinstance(self._sampler, SecureSampler):
-            self._sampler.refill(releases=1)
-            self._sampler.refill_beside()
+            draw_ahead(self._sampler)
 
     def restart(self, sampler: Sampler) -> None:
         """Begin another run, from round 1."""
@@ -328,6 +324,12 @@ class _Sums:
         y = self._public.copy()
         y[self._noisy] = values
         return y, np.zeros(0)
+
+
+def draw_ahead(sampler: SecureSampler) -> None:
+    """Draw the next round's noise now, and that of the rounds after it meanwhile."""
+    sampler.refill(releases=1)
+    sampler.refill_beside()
 
 
 def deployed_sampler(plan: NoisePlan) -> Sampler:

@@ -35,7 +35,7 @@ from sottovoce.network.protocol.cloud_machine import CloudMachine, CloudPhase
 from sottovoce.network.protocol.messages import Code, Done
 
 if TYPE_CHECKING:  # agents run without noise and a ledger
-    from sottovoce.network.journal import Status
+    from sottovoce.network.journal import Journal, Status
     from sottovoce.network.protocol.messages import FromCloud
     from sottovoce.network.round_arithmetic import Rounds
     from sottovoce.network.transport.client import Client
@@ -44,21 +44,17 @@ if TYPE_CHECKING:  # agents run without noise and a ledger
     from sottovoce.privacy.sampler import Released
 
 
-class RunLog(Protocol):
-    """Where refusals and the end of a run are written: a ``Journal``, or in memory."""
+class RoundStore(Protocol):
+    """Where a cloud's rounds, refusals and end are written: a ``CloudStore``, or in memory."""
+
+    def commit(self, record: Record, released: Released) -> None:
+        """Write a round durably."""
 
     def incident(self, code: Code, agents: tuple[int, ...], k: int) -> None:
         """Count a refusal."""
 
     def end(self, status: Status, reason: str = "") -> None:
         """End the run."""
-
-
-class RoundStore(RunLog, Protocol):
-    """Where a cloud's rounds are written as well: a ``CloudStore``, or in memory."""
-
-    def commit(self, record: Record, released: Released) -> None:
-        """Write a round durably."""
 
 
 class Connections(Protocol):
@@ -136,7 +132,7 @@ class Runner:
         handlers: Handlers,
         outcome: Outcome,
         *,
-        journal: RunLog | None = None,
+        journal: Journal | RoundStore | None = None,
         refused: Counter[str] | None = None,
         agents_of: Callable[[int], tuple[int, ...]] = lambda peer: (),
     ) -> None:

@@ -82,7 +82,7 @@ def pack(values: Floats) -> bytes:
 def unpack(data: bytes) -> Floats:
     """Return the vector that ``pack`` wrote, or raise ``MalformedError``."""
     if len(data) % DOUBLE:
-        raise MalformedError("a vector must be whole float64 numbers")
+        raise MalformedError("a vector must be whole numbers of 64 bits")
     return np.frombuffer(data, dtype=_LITTLE)
 
 
@@ -93,9 +93,7 @@ def pack_whole(values: Integers) -> bytes:
 
 def unpack_whole(data: bytes) -> Integers:
     """Return the vector that ``pack_whole`` wrote, or raise ``MalformedError``."""
-    if len(data) % DOUBLE:
-        raise MalformedError("a vector must be whole int64 numbers")
-    return np.frombuffer(data, dtype=_WHOLE)
+    return unpack(data).view(_WHOLE)
 
 
 def pack_release(released: Released) -> bytes:
