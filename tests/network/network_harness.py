@@ -25,7 +25,7 @@ from sottovoce.network.protocol.actions import Action, Commit, Part, Party, Send
 from sottovoce.network.protocol.cloud_machine import CloudMachine
 from sottovoce.network.protocol.codec import encode, pack, pack_whole
 from sottovoce.network.protocol.messages import VERSION, Contribution, Hello, State
-from sottovoce.network.protocol.receipt import Notary
+from sottovoce.network.protocol.receipt import ReceiptSigner
 from sottovoce.network.round_arithmetic import Rounds
 from sottovoce.network.setup import make_config, parties_of, setup_of
 from sottovoce.paper.paper_release import RELEASE
@@ -118,7 +118,7 @@ class MachineRun:
         self.rounds = Rounds(plan, algorithm, sampler, rounds)
         config = make_config(plan, algorithm, rounds=rounds, noise="secure", run_id="release")
         self.setup = setup_of(plan, config)
-        notary = Notary(b"k" * 32, config.hash)
+        notary = ReceiptSigner(b"k" * 32, config.hash)
         self.machine = CloudMachine(self.setup, notary, lambda k: None, hold=hold)
         self.sent: list[bytes] = []
         self.used: list[tuple[Part, ...]] = []

@@ -62,16 +62,16 @@ def test_everybody_is_absent_until_seen_and_the_last_rounds_are_counted() -> Non
     attendance = Attendance(range(1, 5))
     assert [one["agent"] for one in attendance.absent()] == [1, 2, 3, 4]
     machine = SimpleNamespace(present={1, 2, 3, 4})
-    attendance.look(machine)  # type: ignore[arg-type]
+    attendance.update(machine)  # type: ignore[arg-type]
     assert attendance.absent() == []
     machine.present = {1, 2, 4}
-    attendance.look(machine)  # type: ignore[arg-type]
+    attendance.update(machine)  # type: ignore[arg-type]
     assert [one["agent"] for one in attendance.absent()] == [3]
     for _ in range(RECENT):
         attendance.completed((4,))
     for _ in range(30):
         attendance.completed((1, 2, 4))
-    counted = [(one["agents"], one["rounds"]) for one in attendance.laggards()]
+    counted = [(one["agents"], one["rounds"]) for one in attendance.last_to_answer()]
     assert counted == [("4", RECENT - 30), ("1-2,4", 30)]
 
 

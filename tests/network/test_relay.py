@@ -36,7 +36,7 @@ from sottovoce.network.protocol.messages import (
     Round,
     Welcome,
 )
-from sottovoce.network.protocol.receipt import Notary
+from sottovoce.network.protocol.receipt import ReceiptSigner
 from sottovoce.network.protocol.relay_machine import RelayMachine
 from sottovoce.network.relay import Relay
 from sottovoce.network.setup import Parties, make_config, parties_below, setup_of
@@ -226,7 +226,7 @@ class Tree:
             self.plan, DualAveraging(), rounds=rounds, noise="secure", run_id="run"
         )
         self.setup = setup_of(self.plan, config)
-        notary = Notary(bytes(32), config.hash)
+        notary = ReceiptSigner(bytes(32), config.hash)
         self.cloud = CloudMachine(self.setup, notary, lambda k: None)
         self.below: Parties
         self.relay = RelayMachine(BELOW, lambda welcome: None, self.describe)

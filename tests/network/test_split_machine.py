@@ -16,7 +16,7 @@ from sottovoce.network.protocol.actions import Close, Commit, Meet, Part, Send
 from sottovoce.network.protocol.cloud_machine import CloudMachine
 from sottovoce.network.protocol.codec import MASK_HEAD, mask_of, pack_whole
 from sottovoce.network.protocol.messages import Code, Contribution, Error, Masked, Welcome
-from sottovoce.network.protocol.receipt import Notary
+from sottovoce.network.protocol.receipt import ReceiptSigner
 from sottovoce.network.setup import make_config
 from sottovoce.privacy.adjacency import Adjacency, Everything, Offset, Trajectory
 from sottovoce.privacy.sampler import SecureSampler
@@ -29,7 +29,7 @@ SESSION = bytes(range(16))
 def table(*, hold: bool = False) -> Table:
     made = Table()
     made.setup = replace(setup(), split=True)
-    made.machine = CloudMachine(made.setup, Notary(KEY, HASH), made._digest, hold=hold)
+    made.machine = CloudMachine(made.setup, ReceiptSigner(KEY, HASH), made._digest, hold=hold)
     return made
 
 

@@ -75,10 +75,10 @@ class AgentGroup:
         for index, places in _by_group(problem.cloud, numbers):
             code = problem.code[index]
             formula = problem.objectives[index] if code is None else ZERO
-            everyone = agent_fleet(problem.groups, families, index, formula, problem.local[index])
+            all_agents = agent_fleet(problem.groups, families, index, formula, problem.local[index])
             group = problem.groups[index]
             gradient = None if code is None else _watched(group.name, group.dim, code.gradient)
-            groups.append(LocalGroup(fleet=everyone.some(places), gradient=gradient))
+            groups.append(LocalGroup(fleet=all_agents.some(places), gradient=gradient))
             starts.append(problem.start[index][places].ravel())
             safe = problem.fallback[index]
             unsaid = np.full(starts[-1].shape, np.nan)

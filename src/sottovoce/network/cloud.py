@@ -24,7 +24,7 @@ from sottovoce.network.protocol.actions import Record
 from sottovoce.network.protocol.cloud_machine import CloudMachine, CloudPhase
 from sottovoce.network.protocol.codec import decode_from_helper, encode
 from sottovoce.network.protocol.messages import LONGEST_WAIT, FromHelper
-from sottovoce.network.protocol.receipt import Notary
+from sottovoce.network.protocol.receipt import ReceiptSigner
 from sottovoce.network.round_arithmetic import (
     Rounds,
     SimulatedSampler,
@@ -205,9 +205,12 @@ class Cloud(Service[CloudResult]):
         note("preparing", rounds=store.released)  # takes the store's rounds again
         rounds = Rounds(plan, algorithm, sampler, self.rounds)
         last, silent = resumed(store, rounds, setup, secure=seed is None)
-        notary, hold = Notary(round_key(self._folder), config.hash), self.deadline is not None
+        receipts, hold = (
+            ReceiptSigner(round_key(self._folder), config.hash),
+            self.deadline is not None,
+        )
         self._machine = machine = CloudMachine(
-            setup, notary, store.digest, last=last, hold=hold, silent=silent
+            setup, receipts, store.digest, last=last, hold=hold, silent=silent
         )
         self._runner = runner = CloudRunner(
             machine, rounds, store, self._outcome, refused=self._metrics.refused
@@ -247,12 +250,12 @@ class Cloud(Service[CloudResult]):
         self._attendance.completed(last)
         self._metrics.round(held=len(record.held))
 
-    def _look(self) -> None:
-        self._attendance.look(self._machine)
+    def _every_second(self) -> None:
+        self._attendance.update(self._machine)
 
     def _facts(self) -> Facts:
         machine = self._machine
-        self._look()
+        self._every_second()
         over = machine.phase is CloudPhase.DONE
         return Facts(
             run=self._store.run.run_id,
@@ -269,7 +272,7 @@ class Cloud(Service[CloudResult]):
             stall=self.stall,
             missing=self._attendance.missing,
             absent=self._attendance.absent(),
-            last_to_answer=self._attendance.laggards(),
+            last_to_answer=self._attendance.last_to_answer(),
             unreadable=self._authorization.unreadable,
             held=self._metrics.held,
             refused=dict(self._metrics.refused),

@@ -154,7 +154,7 @@ class Helper(Service[None]):
         page = {"healthy": not troubles, "troubles": troubles, "round": self.round}
         return web.json_response(page, status=503 if troubles else 200)
 
-    def _look(self) -> None:
+    def _every_second(self) -> None:
         over = self._machine.phase is CloudPhase.DONE and not self._machine.peer
         self._gone = self._gone + TICK_SECONDS if over else 0.0
         if self._gone > LINGER_SECONDS:

@@ -128,7 +128,7 @@ class JournalReader:
                 for name in ("application_id", "user_version", "integrity_check(1)")
             )
             tables = "SELECT sql FROM sqlite_master WHERE type = 'table'"
-            made = self._database.execute(tables).fetchall()
+            created = self._database.execute(tables).fetchall()
         if application != APPLICATION:
             raise StoreError(f"{path} is not a store of a run: choose another file")
         if version != SCHEMA:
@@ -138,7 +138,7 @@ class JournalReader:
             )
         if faults != "ok":
             raise damaged(path, str(faults))
-        if sorted(sql for (sql,) in made) != sorted(TABLES):
+        if sorted(sql for (sql,) in created) != sorted(TABLES):
             raise damaged(path, "its tables are not as they were made")
 
     def read_run(self) -> RunNote:
@@ -155,10 +155,10 @@ class JournalReader:
                 k, context, release, digest, attendance, _, said, _ = values
                 row = JournalRow(k, context, release, digest, attendance, said)
                 try:
-                    whole = _values(row) == values
+                    intact = _values(row) == values
                 except (AttributeError, TypeError, OverflowError):
-                    whole = False
-                if not whole:
+                    intact = False
+                if not intact:
                     raise damaged(self.path, f"round {row.k} is not as it was written")
                 yield row
 

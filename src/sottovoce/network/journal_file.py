@@ -116,11 +116,11 @@ class Marker:
             if self._file is not None:
                 os.pwrite(self._file, sector, 0)  # in place, and never longer
             else:
-                whole = self.path.with_name(self.path.name + ".new")
-                self._file = os.open(whole, os.O_CREAT | os.O_RDWR, 0o600)
+                new = self.path.with_name(self.path.name + ".new")
+                self._file = os.open(new, os.O_CREAT | os.O_RDWR, 0o600)
                 os.pwrite(self._file, sector, 0)
                 os.fsync(self._file)
-                whole.replace(self.path)
+                new.replace(self.path)
         except OSError as error:
             raise DiskError(f"{self.path} cannot be written: {error.strerror}") from None
         self.reached = reached

@@ -325,10 +325,10 @@ def _misses_domain(fleet: Fleet, lower: Array, upper: Array) -> NDArray[np.bool_
     """Which agents have no point of their own set between public bounds, (count, d) each."""
 
     def misses(places: slice) -> bool:
-        some = fleet if places.stop is None else fleet.some(np.array([places.start]))
+        chosen = fleet if places.stop is None else fleet.some(np.array([places.start]))
         try:
-            if some.local is not None:
-                own_bounds(some.group, some.local, lower[places], upper[places])
+            if chosen.local is not None:
+                own_bounds(chosen.group, chosen.local, lower[places], upper[places])
         except ProblemError:
             return True
         return False

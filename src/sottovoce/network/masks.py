@@ -52,8 +52,8 @@ class Secret:
     """What an agent, or a gateway, and the helper share; ``private`` is the key of either side."""
 
     def __init__(self, private: X25519PrivateKey, *, agent: bytes, helper: bytes) -> None:
-        ours = private.public_key().public_bytes_raw()
-        other = helper if ours == agent else agent
+        own_public = private.public_key().public_bytes_raw()
+        other = helper if own_public == agent else agent
         self._shared = private.exchange(X25519PublicKey.from_public_bytes(other))
         self._names = agent + helper
 

@@ -112,8 +112,8 @@ class Relay(Service[int]):
         self._outcome.end()
         note("done", rounds=self._machine.below.setup.rounds)
 
-    def _look(self) -> None:
-        self._attendance.look(self._machine.below)
+    def _every_second(self) -> None:
+        self._attendance.update(self._machine.below)
 
     def _describe(self, welcome: Welcome) -> Setup:
         return Setup(

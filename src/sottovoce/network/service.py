@@ -39,8 +39,8 @@ Result = TypeVar("Result")
 class Service(ABC, Generic[Result]):
     """A process that others connect to, for a run of these agents, from 1.
 
-    A role opens its files in ``_start`` and listens, looks around every second in ``_look``, and
-    says in ``_result`` how the run ended.
+    A role opens its files and listens in ``_start``, checks the run in ``_every_second``, and
+    returns in ``_result`` how it ended.
     """
 
     keys: str | os.PathLike[str]
@@ -64,7 +64,7 @@ class Service(ABC, Generic[Result]):
         """Open the files, and listen."""
 
     @abstractmethod
-    def _look(self) -> None:
+    def _every_second(self) -> None:
         """Every second, besides what all services do."""
 
     @abstractmethod
@@ -147,7 +147,7 @@ class Service(ABC, Generic[Result]):
                 self._store.flush()
             if self.opened.is_set():
                 self._server.check()
-                self._look()
+                self._every_second()
 
     def _close_files(self) -> None:
         """Close the ledger's fence and the store, the store even if the fence fails."""
@@ -168,7 +168,7 @@ class Attendance:
         self._since = dict.fromkeys(agents, time.time())
         self._last: deque[tuple[int, ...]] = deque(maxlen=RECENT)
 
-    def look(self, machine: CloudMachine) -> None:
+    def update(self, machine: CloudMachine) -> None:
         """Log who has come and gone since the last look; a fleet is counted when some have."""
         present, now = machine.present, time.time()
         absent = [a for a in self._agents if a not in present and a not in self._since]
@@ -199,7 +199,7 @@ class Attendance:
             for agent, since in longest[:NAMED]
         ]
 
-    def laggards(self) -> list[dict[str, Any]]:
+    def last_to_answer(self) -> list[dict[str, Any]]:
         """Return whom all others waited for in the last 100 rounds, the most frequent first.
 
         "agents" are those on one connection, such as "1-250", or those held in a round.

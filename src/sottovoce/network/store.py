@@ -98,8 +98,8 @@ class CloudStore(Journal):
 
     def parts(self, party: Callable[[tuple[int, ...]], Party]) -> tuple[Part, ...]:
         """Return the contributions of the last round; a run that is over keeps none."""
-        said = () if self.last is None else said_in(self.last)
-        return tuple(Part(party=party(who), data=data) for who, data in said)
+        contributions = () if self.last is None else said_in(self.last)
+        return tuple(Part(party=party(who), data=data) for who, data in contributions)
 
     def keep_question(self, full: Commit, receipt: bytes) -> None:
         """Keep the question to the helper before it is asked: a cloud that is killed repeats it.
@@ -231,10 +231,10 @@ def transcript(path: str | os.PathLike[str]) -> StoredTranscript:
     with JournalReader.open(path) as journal:
         config = _config(journal.read_run())
         rows = list(journal.rounds())
-    kept = tuple(said_in(row) for row in rows if row.said is not None)
+    every_round = tuple(said_in(row) for row in rows if row.said is not None)
     return StoredTranscript(
         config=config,
-        said=kept if rows and len(kept) == len(rows) else None,
+        said=every_round if rows and len(every_round) == len(rows) else None,
         multiples=np.array([np.frombuffer(row.release, dtype="<i8") for row in rows]),
     )
 

@@ -68,7 +68,7 @@ from sottovoce.network.protocol.codec import (
 from sottovoce.network.protocol.collected import ContributionTotals
 from sottovoce.network.protocol.helper_machine import HelperMachine
 from sottovoce.network.protocol.messages import Code, Masked, State, Welcome
-from sottovoce.network.protocol.receipt import Notary
+from sottovoce.network.protocol.receipt import ReceiptSigner
 from sottovoce.network.round_arithmetic import Rounds, noisy_sigma
 from sottovoce.network.runner import CloudRunner, Handlers, Outcome, Runner
 from sottovoce.network.setup import make_config, setup_of
@@ -221,7 +221,7 @@ class _Run:
         setup, self.digests = loopback.setup, dict[int, bytes]()
         states = sum(columns.size for columns in loopback.columns)
         self.outcome, self.played = Outcome(), Played(states=np.empty((setup.rounds, states)))
-        self.cloud = CloudMachine(setup, Notary(_KEY, setup.config_hash), self.digests.get)
+        self.cloud = CloudMachine(setup, ReceiptSigner(_KEY, setup.config_hash), self.digests.get)
         self.runner = CloudRunner(self.cloud, loopback.rounds, self, self.outcome)
         self.runner.server, self.runner.later = self, self._later
         if loopback.answers is not None:

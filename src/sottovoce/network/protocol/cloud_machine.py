@@ -97,7 +97,7 @@ class CloudMachine:
     def __init__(
         self,
         setup: Setup,
-        notary: Receipts,
+        receipts: Receipts,
         history: Callable[[int], bytes | None],  # the digest of a committed round, None for others
         *,
         last: Record | None = None,  # the last committed round when resuming
@@ -113,8 +113,8 @@ class CloudMachine:
         self.round = 1  # the one that is being collected
         # By the welcome from above, of a relay: the round that is collected there, and the last in
         # which agents of this relay contributed.
-        self.above = self.heard = 0
-        self._notary, self._history, self._hold = notary, history, hold
+        self.above_round = self.above_contributed = 0
+        self._receipts, self._history, self._hold = receipts, history, hold
         self._sends = State if setup.states else Masked if setup.split else Contribution
         self._sessions: dict[int, Session] = {}
         self._speakers: dict[int, int] = {}  # the connection of every agent that is there
@@ -251,7 +251,7 @@ class CloudMachine:
         if code is not None:
             return self._drop(session, code)
         agents, k = tuple(hello.agents), hello.round
-        if k and self._history(k) != self._notary.digest(k, hello.receipt):
+        if k and self._history(k) != self._receipts.digest(k, hello.receipt):
             self._move("rolled_back")
             return [Halt(k=k, agents=agents), *self._drop_all(Code.HALTED)]
         if not self.setup.split:
@@ -267,19 +267,19 @@ class CloudMachine:
         increasing = all(a < b for a, b in pairwise(hello.agents))
         if not increasing or bool(hello.round) != bool(hello.receipt):
             return Code.MALFORMED
-        known = len(hello.mask) == KEY or not setup.split
-        if not (known and all(a in self._awaited and a in allowed for a in hello.agents)):
+        masked = len(hello.mask) == KEY or not setup.split
+        if not (masked and all(a in self._awaited and a in allowed for a in hello.agents)):
             return Code.NOT_YOURS
         if self.phase is CloudPhase.HALTED:
             return Code.HALTED
         if hello.config not in (b"", setup.config_hash):
             return Code.OTHER_RUN
-        if self.above and not hello.round < self.round >= self.above:
+        if self.above_round and not hello.round < self.round >= self.above_round:
             # The last round has not come down to this relay yet. Who has seen it would take the
             # relay for a cloud that has forgotten rounds, who has not would not learn what it has
             # missed. Later it is welcome, unless the cloud has forgotten rounds indeed.
             return Code.FUTURE_ROUND
-        if hello.round and self._notary.digest(hello.round, hello.receipt) is None:
+        if hello.round and self._receipts.digest(hello.round, hello.receipt) is None:
             return Code.FORGED_RECEIPT
         return None
 
@@ -305,7 +305,7 @@ class CloudMachine:
             return self.round
         last = self.round - 1
         contributed = max(self._silent.get(a, last) for a in party.agents) if self._silent else last
-        return max(self.heard, contributed)
+        return max(self.above_contributed, contributed)
 
     def _contribution(
         self, session: Session, party: Party, message: Contribution | Masked | State
@@ -384,7 +384,7 @@ class CloudMachine:
             round=record.k,
             price=pack(record.sent_price),
             y=entries,
-            receipt=self._notary.receipt(record.k, record.digest),
+            receipt=self._receipts.receipt(record.k, record.digest),
         )
 
     def _done(self) -> Done:

@@ -41,7 +41,7 @@ from sottovoce.network.protocol.messages import (
     Taken,
     ToHelper,
 )
-from sottovoce.network.protocol.receipt import Notary
+from sottovoce.network.protocol.receipt import ReceiptSigner
 
 
 class HelperRun(Protocol):
@@ -83,7 +83,7 @@ class HelperMachine:
         self._open = False
         self._met: dict[int, tuple[tuple[int, ...], bytes]] = {}
         self._run: HelperRun
-        self._notary: Notary
+        self._receipts: ReceiptSigner
 
     @property
     def done(self) -> int:
@@ -135,7 +135,7 @@ class HelperMachine:
         run = self._runs(message.config)
         if isinstance(run, Code):
             return self._refuse(run)
-        self._run, self._notary = run, Notary(self._key, run.config_hash)
+        self._run, self._receipts = run, ReceiptSigner(self._key, run.config_hash)
         self._open = True
         if self.done >= run.rounds:
             self.phase = CloudPhase.DONE
@@ -158,7 +158,7 @@ class HelperMachine:
             return self._refuse(Code.MALFORMED, k)
         # A receipt may be missing, as after a loss of power; one that is shown must be genuine, and
         # prove nothing but what the store holds.
-        shown = self._notary.digest(k - 1, receipt) if receipt else self._digest(k - 1)
+        shown = self._receipts.digest(k - 1, receipt) if receipt else self._digest(k - 1)
         if receipt and shown is None:
             return self._refuse(Code.FORGED_RECEIPT, k)
         if shown != self._digest(k - 1):
@@ -198,7 +198,7 @@ class HelperMachine:
         return tuple(taken) if len(set(counted)) == len(counted) else None
 
     def _answer(self, answered: JournalRow) -> Action:
-        receipt = self._notary.receipt(answered.k, answered.digest)
+        receipt = self._receipts.receipt(answered.k, answered.digest)
         return self._reply(Answer(round=answered.k, values=answered.release, receipt=receipt))
 
     def _refuse(self, code: Code, k: int = 0) -> list[Action]:

@@ -92,7 +92,7 @@ class RelayMachine(ClientMachine):
             self._totals = ContributionTotals(welcome.prices)
             self._sums, self._prices = welcome.sums, finite(welcome.prices)
             first = [Listen()]
-        self.below.above, self.below.heard = welcome.round, welcome.spoke
+        self.below.above_round, self.below.above_contributed = welcome.round, welcome.spoke
         self.phase = ClientPhase.WAITING
         return [*first, *self._contributed()]
 
@@ -121,7 +121,7 @@ class RelayMachine(ClientMachine):
         full, price = self._full, unpack(message.price)
         self._full = None
         contributed = full is not None and full.k == message.round
-        held = not contributed and self.below.heard < message.round
+        held = not contributed and self.below.above_contributed < message.round
         self._receipts.keep(message.round, message.receipt)
         record = Record(
             k=message.round,

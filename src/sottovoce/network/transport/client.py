@@ -100,12 +100,12 @@ class Client(Generic[Message]):
     ) -> None:
         try:
             self._require_role(socket)
-            going = await hear(None)
-            while going:
+            conversing = await hear(None)
+            while conversing:
                 message = await socket.receive()
                 if message.type is not WSMsgType.BINARY:
                     return
-                going = await hear(self.decode(message.data))
+                conversing = await hear(self.decode(message.data))
         except MalformedError:
             note("message-malformed", level=logging.WARNING)
         except (aiohttp.ClientError, OSError) as error:
