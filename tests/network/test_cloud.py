@@ -4,13 +4,12 @@ import asyncio
 import logging
 import math
 import sqlite3
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from network_harness import member, plan_for, play, run, serving, some_rounds
+from network_harness import completed, member, plan_for, play, run, serving, some_rounds
 from scipy import stats
 
 from sottovoce.errors import BudgetError, InputError, PrivacyError
@@ -65,9 +64,7 @@ def test_files_that_a_finished_run_left_say_what_to_do_about_a_second(
 
     async def once(store: str) -> None:
         async with serving(plan, keys, tmp_path / store, rounds=3) as cloud:
-            task = asyncio.create_task(member(paper, ALL, cloud, keys, tmp_path).run())
-            await asyncio.wait([task, asyncio.ensure_future(cloud.finished())])
-            await task
+            await completed(cloud, member(paper, ALL, cloud, keys, tmp_path))
 
     run(once("first.db"))
     words = (
@@ -243,18 +240,6 @@ async def test_requests_that_cannot_be_met_are_refused(
         Cloud(plan, keys=keys, store=tmp_path / "run.db", **settings)
 
 
-async def test_an_undernoised_plan_is_never_served(
-    paper: Problem, keys: Path, tmp_path: Path
-) -> None:
-    with pytest.raises(PrivacyError):
-        Cloud(
-            replace(plan_for(paper), certified=False),
-            rounds=5,
-            keys=keys,
-            store=tmp_path / "run.db",
-        )
-
-
 async def test_agents_refuse_simulated_noise_and_other_problems(
     paper: Problem, coupled: Problem, keys: Path, tmp_path: Path
 ) -> None:
@@ -294,18 +279,13 @@ def test_an_error_inside_a_round_ends_the_run_and_a_restart_continues_it(
                 real(record, released)
 
             monkeypatch.setattr(cloud._store, "commit", fail)
-            task = asyncio.create_task(member(paper, ALL, cloud, keys, tmp_path).run())
             with pytest.raises(StoreError, match="full"):
-                await cloud.finished()
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
+                await completed(cloud, member(paper, ALL, cloud, keys, tmp_path))
 
     async def mended() -> None:
         async with serving(plan, keys, tmp_path / "run.db", rounds=8) as cloud:
             assert cloud.round == 3
-            task = asyncio.create_task(member(paper, ALL, cloud, keys, tmp_path).run())
-            await cloud.finished(linger=10)
-            await task
+            await completed(cloud, member(paper, ALL, cloud, keys, tmp_path))
 
     run(broken())
     run(mended())

@@ -14,7 +14,7 @@ from typing import Any
 import aiohttp
 import numpy as np
 import pytest
-from network_harness import Peer, member, page, peer, plan_for, serving, words_of
+from network_harness import Peer, completed, member, page, peer, plan_for, serving, words_of
 
 from sottovoce.network import identity
 from sottovoce.network.cloud import Cloud
@@ -44,9 +44,7 @@ async def closing_code(one: Peer) -> str:
 
 
 async def honest_finish(problem: Problem, cloud: Cloud, keys: Path, folder: Path) -> None:
-    task = asyncio.create_task(member(problem, ALL, cloud, keys, folder).run())
-    await cloud.finished(linger=10)
-    await task
+    await completed(cloud, member(problem, ALL, cloud, keys, folder))
 
 
 HELLO = {"type": "hello", "version": VERSION, "agents": [1], "config": b"", "round": 0}

@@ -15,7 +15,15 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
-from network_harness import contributed, free_port, member, plan_for, serving
+from network_harness import (
+    completed,
+    contributed,
+    free_port,
+    member,
+    plan_for,
+    reached,
+    serving,
+)
 
 from sottovoce.algorithm.dual_averaging import DualAveraging
 from sottovoce.errors import InputError
@@ -110,9 +118,7 @@ async def test_a_run_behind_relays_is_that_of_solve_bit_for_bit(
             member(paper, part, at, relay_keys, tmp_path, **same)
             for part, at in zip(parts, ports, strict=True)
         ]
-        task = asyncio.create_task(together(agents))
-        result = await cloud.finished(linger=10)
-        ended = await task
+        result, ended = await completed(cloud, *agents)
         assert await upper == 20
         if depth == 2:
             assert await lower == 20
@@ -134,8 +140,7 @@ async def test_a_relay_that_is_killed_and_started_again_continues_the_same_run(
         async with relaying(paper, range(1, 5), cloud.port, relay_keys) as (port, _):
             below = [member(paper, [i], port, relay_keys, tmp_path, **same) for i in BELOW]
             tasks = asyncio.create_task(together(below))
-            while cloud.round < 9:
-                await asyncio.sleep(0.002)
+            await reached(cloud, 9)
         async with relaying(paper, range(1, 5), cloud.port, relay_keys, listen=("127.0.0.1", port)):
             await cloud.finished(linger=10)
             ended = [*await tasks, *await others]
