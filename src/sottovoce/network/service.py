@@ -161,7 +161,7 @@ class Service(ABC, Generic[Result]):
 
 @final
 class Attendance:
-    """Who is missing and since when, and who held the last rounds up: identities, never states."""
+    """Who is missing and since when, and who delayed the last rounds: identities, never states."""
 
     def __init__(self, agents: Sequence[int]) -> None:
         self._agents = agents
