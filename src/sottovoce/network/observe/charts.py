@@ -31,7 +31,7 @@ POINTS: Final = 480  # at most so many points are kept; half as many after neigh
 DIGITS: Final = 6  # significant digits on the page: prices and releases are public, and drawn
 
 NAMED: Final = 200
-"""Agents that the page calls by their names, one by one; a larger fleet goes by numbers."""
+"""Agents that the page calls by their names, one by one; a larger fleet has numbers."""
 
 
 @final
@@ -58,8 +58,8 @@ class ShownConstraints:
             rows = [_row(names[j], lower[j], 0.0, sigma[j]) for j in range(len(names))]
             return ShownConstraints(prices=names, rows=rows, direct=list(range(len(rows))))
         sums, names = plan.cloud.sums, plan.cloud.sums.labels()
-        held = {o for region in sums.regions for o in region.rows}
-        free = [o for o in range(sums.count) if o not in held]
+        in_regions = {o for region in sums.regions for o in region.rows}
+        free = [o for o in range(sums.count) if o not in in_regions]
         rows = [
             _row(names[o], sums.lower[o], sums.upper[o], sigma[o], _aims(plan, o)) for o in free
         ]
@@ -144,7 +144,7 @@ class Samples:
         self._pace.append((time.monotonic(), 0 if last is None else last.k))
         if last is None or last.k == self.round:
             return
-        self._last.append(replace(last, parts=()))  # what was said is not to be kept
+        self._last.append(replace(last, parts=()))  # contributions are not to be kept
         prices = np.array([one.price[:SHOWN] for one in self._last])
         shown = np.stack([last.answer[:SHOWN], prices.min(axis=0), prices.max(axis=0)])
         released = self._constraints.spread(np.array([one.released for one in self._last]))
