@@ -16,6 +16,7 @@ from typing import Any, Final, final
 import numpy as np
 from msgspec.structs import replace
 
+from sottovoce.formula.canonical import add
 from sottovoce.formula.tape import Tape, tape
 from sottovoce.network.config import RunConfig
 from sottovoce.network.protocol.actions import Record
@@ -40,7 +41,8 @@ class ShownConstraints:
     """The constraints of a plan as functions of what it releases.
 
     A sum with an interval is shown as it is, against its bounds. Sums that a region holds together
-    are shown as ``phi(u) <= 0``. Where values of constraints are released it is ``g_j <= 0``.
+    are shown as ``phi(u) <= 0``, the public cost as its value. Where values of constraints are
+    released it is ``g_j <= 0``.
     """
 
     prices: list[str]  # their names
@@ -64,8 +66,13 @@ class ShownConstraints:
             _row(names[o], sums.lower[o], sums.upper[o], sigma[o], _aims(plan, o)) for o in free
         ]
         rows += [_row(region.name, -np.inf, 0.0, None) for region in sums.regions]
-        regions = tuple((list(r.rows), tape([r.phi], r.symbols)) for r in sums.regions)
-        return ShownConstraints(prices=names, rows=rows, direct=free, regions=regions)
+        regions = [(list(r.rows), tape([r.phi], r.symbols)) for r in sums.regions]
+        if sums.costs:
+            rows.append(_row("public cost", -np.inf, np.inf, None))
+            symbols = [s for term in sums.costs for s in term.symbols]
+            cost = tape([add(*(term.formula for term in sums.costs))], symbols)
+            regions.append(([o for term in sums.costs for o in term.rows], cost))
+        return ShownConstraints(prices=names, rows=rows, direct=free, regions=tuple(regions))
 
     def spread(self, releases: Array) -> Array:
         """Return mean, least and largest of every shown row over some releases, shape (3, rows).
