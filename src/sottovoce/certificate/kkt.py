@@ -84,9 +84,15 @@ class KktSolver:
         raise np.linalg.LinAlgError("the system must be regular")
 
     def solve(self, r: Array, q: Array) -> tuple[Array, Array]:
-        """Return ``(dx, dmu)``, refined as long as that helps."""
+        """Return ``(dx, dmu)``, refined as long as that helps.
+
+        Raises:
+            LinAlgError: if the right side holds numbers that are not finite.
+        """
         right = -self._scale * np.concatenate([r, q])
-        y = np.zeros_like(right)
+        if not np.all(np.isfinite(right)):
+            raise np.linalg.LinAlgError("the right side must hold finite numbers")
+        y = best = np.zeros_like(right)
         rest, least = right, np.inf
         for _ in range(REFINEMENTS):
             size = float(np.max(np.abs(rest), initial=0.0))

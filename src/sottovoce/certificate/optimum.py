@@ -36,6 +36,8 @@ CURVED = 1e-10
 """A second derivative below this share of the largest counts as none."""
 SHARE = 1e-3
 """The part of a kernel above which it moves an unknown: shares met are above 0.1 or below 1e-4."""
+BLUR = 1e-3
+"""The largest residual, relative to x, that rounding may excuse."""
 PROBES = 4
 
 
@@ -220,8 +222,11 @@ def _require_minimum(numeric: Numeric, saddle: Solution) -> None:
 
 
 def _rounding(saddle: Solution, jacobian: Matrix) -> float:
+    """What float64 may add to the residual, which says nothing where it would hide x itself."""
     sizes = (saddle.x, saddle.mu, jacobian @ saddle.x, jacobian.T @ saddle.mu)
-    return 32.0 * float(np.finfo(np.float64).eps) * max(float(np.max(np.abs(v))) for v in sizes)
+    size_x, *others = (float(np.max(np.abs(v))) for v in sizes)
+    rounding = 32.0 * float(np.finfo(np.float64).eps) * max(size_x, *others)
+    return rounding if rounding <= BLUR * (1.0 + size_x) else 0.0
 
 
 def _described(

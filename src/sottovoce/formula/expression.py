@@ -25,7 +25,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from fractions import Fraction
-from numbers import Rational, Real
+from numbers import Complex, Rational, Real
 from operator import attrgetter
 from threading import RLock
 from typing import Any, Final, NoReturn, SupportsFloat, TypeAlias, TypeVar, cast, final
@@ -337,10 +337,10 @@ def scalar(value: SupportsFloat) -> Scalar:
         top, below = int(value.numerator), int(value.denominator)
         if below == 1:
             return _checked(top)
-        large = max(abs(top), below).bit_length() > _MAX_BITS and not is_exact()
-        return _checked(top / below or math.ulp(0)) if large else Fraction(top, below)
+        if max(abs(top), below).bit_length() <= _MAX_BITS or is_exact():
+            return Fraction(top, below)
     try:
-        return _checked(float(value))
+        return _checked(float(value) or math.ulp(0) * bool(value))
     except OverflowError:
         return _checked(math.inf)
 
@@ -375,7 +375,7 @@ def operand(value: object) -> Expression | None:
         return number(value)
     if isinstance(value, Real) and not isinstance(value, bool | np.bool_):
         return number(value)
-    if isinstance(value, complex):
+    if isinstance(value, Complex):
         raise ProblemError(f"a formula must be of real numbers, got {value!r:.40}")
     return None
 

@@ -202,7 +202,10 @@ class Total:
     __rmul__ = __mul__
 
     def __truediv__(self, divisor: State) -> Total:
-        return self.__mul__(1.0 / divisor)
+        if not isinstance(divisor, (Total, Expression)):
+            divisor = _numbers(divisor)
+        with np.errstate(divide="ignore"):  # infinity is refused
+            return self.__mul__(1.0 / divisor)
 
     def __add__(self, other: State) -> Total:
         if isinstance(other, Total):
@@ -391,6 +394,11 @@ def _negative(given: State) -> State:
 
 def _matrix(weights: Weights, columns: int, what: str, each: str) -> Weights:
     """Weights as they are kept: a read-only array, or a compressed one if they are sparse."""
+    if np.iscomplexobj(weights):
+        raise ProblemError(
+            f"{what} must be real, got complex numbers: write the real and the imaginary parts as "
+            "rows of their own"
+        )
     if sparse.issparse(weights):
         matrix = sparse.csr_array(weights, dtype=np.float64, copy=True)
         matrix.sum_duplicates()

@@ -40,6 +40,7 @@ from sottovoce.problem.agents import (
 )
 from sottovoce.problem.code import Objective
 from sottovoce.problem.constraints import Constraint, Hard, Total, one_by_one
+from sottovoce.problem.linear_rows import entries_of
 
 _WORD = re.compile(r"[^\W\d]\w*")
 _MOST_PIECES = 64
@@ -377,13 +378,18 @@ def _fleet_constraint(
     rest = tuple(check_expression(e, named, where) for e in given.rest)
     if given.linear is not None and not given.linear.used() <= named.keys():
         raise ProblemError(f"{where} names agents that are not there")
-    if given.linear is not None and not (given.sums or rest):
-        weights = np.diff(given.linear.indptr)
-        if not np.all(weights):
-            row = int(np.argmin(weights)) + 1
-            raise ProblemError(
-                f"{where}: every row of A @ x must name an agent, got row {row} with none"
-            )
+    enters = np.array([bool(e.symbols) for e in rest] or np.zeros(given.rows, dtype=np.bool_))
+    for part in given.sums:
+        weights = np.ones((1, 1)) if part.weights is None else part.weights
+        used = np.isin(np.arange(weights.shape[0]), entries_of(weights)[0])
+        enters |= np.repeat(used, len(part.terms))
+    if given.linear is not None:
+        enters |= np.diff(given.linear.indptr) > 0
+    if not enters.all():
+        raise ProblemError(
+            f"{where}: every row of A @ x must name an agent, got row {int(np.argmin(enters)) + 1} "
+            "with none: remove the row"
+        )
     beside = {named[s] for e in rest for s in e.symbols}
     for name_twice in (part.group.name for part in given.sums if part.group.name in beside):
         raise ProblemError(

@@ -29,7 +29,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sottovoce.errors import ProblemError
-from sottovoce.formula.canonical import add, addends, expand, multiply, substitute, subtract
+from sottovoce.formula.canonical import (
+    add,
+    addends,
+    expand,
+    multiply,
+    split_constant,
+    substitute,
+    subtract,
+)
+from sottovoce.formula.constants import exact_sum
 from sottovoce.formula.derive import is_affine, is_smooth, quadratic_form
 from sottovoce.formula.expression import ZERO, Expression, number, symbol
 from sottovoce.problem.agents import Array, Group, read_only
@@ -137,8 +146,11 @@ class SplitConstraints:
 
 def _kept_form(family: Constraint) -> list[Constraint]:
     """Rows as they are kept: weights where all are linear, formulas one by one elsewhere."""
-    if family.sums:
-        return [replace(family, rest=family.named, linear=None)]
+    if family.sums:  # constants in the offset, as files have them
+        split = [split_constant(g) for g in family.named]
+        sides = zip([c for c, _ in split], family.offset.tolist(), strict=bool(split))
+        offset = read_only([float(exact_sum(side)) for side in sides]) if split else family.offset
+        return [replace(family, rest=tuple(g for _, g in split), linear=None, offset=offset)]
     if not family.rest:
         return [family]
     whole = replace(family, rest=family.named, linear=None)
