@@ -71,7 +71,7 @@ def array(name: str, value: object, requirement: str) -> NDArray[np.float64]:
         raise InputError(f"{name} must be {requirement}, got {kind}") from None
 
 
-def float64_array(value: object) -> NDArray[np.float64]:
+def float64_array(value: Any) -> NDArray[np.float64]:
     """Return a float64 copy of real numbers.
 
     Raises:

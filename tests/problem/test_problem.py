@@ -151,7 +151,7 @@ def test_complex_numbers_are_refused_wherever_numbers_are_read() -> None:
     x = sv.agents(2, lower=-1, upper=1)
     imaginary = np.array([[1.0 + 1.0j, 1.0]])
     for weights in (imaginary, sparse.csr_array(imaginary)):
-        with pytest.raises(ProblemError, match="A in A @ x.* must be real, got complex numbers: "):
+        with pytest.raises(ProblemError, match=r"A in A @ x.* must be real, got complex numbers: "):
             weights @ x
     with pytest.raises(ProblemError, match="upper bound of a must be numbers"):
         sv.agents(["a"], lower=0, upper=imaginary[0, :1])

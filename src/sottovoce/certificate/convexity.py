@@ -21,7 +21,7 @@ from sottovoce.certificate.hessian import (
 )
 from sottovoce.errors import InputError, ProblemError
 from sottovoce.formula.canonical import in_order, negate, substitute
-from sottovoce.formula.curvature import NONE, BoxSigns, Calculus, Variables, brief
+from sottovoce.formula.curvature import NONE, BoxSigns, Calculus, FormSigns, Variables, brief
 from sottovoce.formula.derive import exact, gradient, is_smooth
 from sottovoce.formula.enclosure import demands
 from sottovoce.formula.expression import Expression, exactly, nodes, number
@@ -155,7 +155,7 @@ def smoothness(
 
 def _is_analytic(inner: Expression, region: ProofRegion, relation: str) -> bool:
     """Whether a root, quotient or logarithm of ``inner`` is analytic on the whole region."""
-    positive = bounded_below(inner, region, strict=True)
+    positive = FormSigns().positive(inner, strict=True) or bounded_below(inner, region, strict=True)
     return positive or (relation == "!=" and bounded_below(negate(inner), region, strict=True))
 
 

@@ -8,6 +8,7 @@ subgradient lies inside), and how far a float64 evaluation can be off.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache, reduce
 from operator import add, mul
@@ -17,7 +18,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from sottovoce.errors import CertificateError
-from sottovoce.formula.canonical import is_integer
+from sottovoce.formula.canonical import factors, is_integer
 from sottovoce.formula.derive import exact, gradient
 from sottovoce.formula.expression import SLOPES, ZERO, Expression, Op, Scalar, exactly, nodes
 from sottovoce.formula.intervals import (
@@ -28,6 +29,14 @@ from sottovoce.formula.intervals import (
     interval,
     root,
     wrap,
+)
+from sottovoce.formula.log_sum_exp import (
+    argument_of,
+    certainly_positive,
+    divides,
+    exponentials,
+    logarithm,
+    share,
 )
 
 IntervalBox: TypeAlias = Mapping[Expression, Interval]
@@ -50,7 +59,10 @@ _OVERFLOW = 2.0**1000  # a partial result beyond this may leave the range of flo
 _LARGEST_LOG = 750.0  # of any positive float64, in size
 _LIBRARY = 16.0  # ulps that exp, log and real powers may err by, with room to spare
 _SHORT = 2.0**-500  # more than the root of what squares may lose to underflow
+_FAR = 2.0**-10  # relative errors beyond this have no bound: products of errors must not count
+_NEAR = 1.0 + 2.0**-7  # more than what products of smaller ones add
 
+Errors: TypeAlias = Mapping[Expression, FloatArray]
 Pair: TypeAlias = tuple[Interval, FloatArray]
 """The range of an operand and a bound of its error."""
 
@@ -71,11 +83,21 @@ def evaluate(
     for node in _order(expr, *others):
         if node.op != Op.SYMBOL:
             values[node] = _VALUES[node.op](node, [values[a] for a in node.args])
+            if (closer := _of_exponentials(node, values)) is not None:
+                lower = np.maximum(values[node].lower, closer.lower)
+                values[node] = wrap(lower, np.minimum(values[node].upper, closer.upper))
         elif node in box:
             values[node] = box[node]
         else:
             raise CertificateError(f"every symbol must be bounded, got no bounds for {node}")
     return values
+
+
+def _of_exponentials(node: Expression, values: Mapping[Expression, Interval]) -> Interval | None:
+    """A closer enclosure of what is made of a sum of exponentials, if there is one."""
+    if node.op == Op.LOG:
+        return logarithm(node.args[0], values)
+    return share(node.args, values) if node.op == Op.MUL else None
 
 
 @lru_cache(maxsize=4096)
@@ -114,7 +136,7 @@ def require_defined(expr: Expression, box: IntervalBox) -> str:
     remedy = ""
     for base, relation, node in demands(expr):
         may, must = _unmet(relation, values[base])
-        if np.any(may):
+        if np.any(may & ~certainly_positive(base, values)):
             remedy = remedy or f"tighten the bounds so that {base} stays positive"
         if np.any(must):
             raise CertificateError(
@@ -136,7 +158,10 @@ def enclose(expr: Expression, box: IntervalBox) -> Interval:
 
 
 def _doubt(expr: Expression, values: Mapping[Expression, Interval]) -> BoolArray:
-    unmet = (_unmet(relation, values[base])[0] for base, relation, _ in demands(expr))
+    unmet = (
+        _unmet(relation, values[base])[0] & ~certainly_positive(base, values)
+        for base, relation, _ in demands(expr)
+    )
     return reduce(np.logical_or, unmet, np.zeros((), dtype=np.bool_))
 
 
@@ -261,12 +286,17 @@ def evaluation_error(expr: Expression, box: IntervalBox) -> FloatArray:
         One bound per box; infinite where none exists, or where a partial result may overflow.
     """
     ranges = evaluate(expr, box)
-    errors: dict[Expression, FloatArray] = {}
+    errors = dict.fromkeys(ranges, np.zeros(1))
     with np.errstate(all="ignore"):
         for node, value in ranges.items():
-            inner = [(ranges[a], errors[a]) for a in node.args]
-            error = np.asarray(_ERRORS[node.op](node, value.magnitude, inner) * UP)
-            errors[node] = np.where(np.isnan(error), np.inf, error)
+            if node.op == Op.LOG and exponentials(node.args[0]):
+                error = _scaled_log_error(_scaled_sum(node.args[0], ranges, errors))
+            elif any(map(divides, factors(node))):
+                error = _scaled_product_error(factors(node), ranges, errors)
+            else:
+                inner = [(ranges[a], errors[a]) for a in node.args]
+                error = _ERRORS[node.op](node, value.magnitude, inner)
+            errors[node] = np.where(np.isnan(error), np.inf, error * UP)
     return errors[expr]
 
 
@@ -325,6 +355,86 @@ def _undecided(pair: Pair) -> FloatArray:
     """Where rounding may decide on which side of 0 an operand lies."""
     value, error = pair
     return np.asarray((value.lower - error <= 0.0) & (value.upper + error >= 0.0))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _ScaledSum:
+    """A computed T of a sum of exponentials, see ``log_sum_exp``.
+
+    Attributes:
+        least, most: the range of ``|T|``.
+        error: its relative error, infinite where none is near.
+        shift: the largest ``|m|``.
+    """
+
+    least: FloatArray
+    most: FloatArray
+    error: FloatArray
+    shift: FloatArray
+
+
+def _scaled_sum(expr: Expression, ranges: IntervalBox, errors: Errors) -> _ScaledSum:
+    """Bound the relative error of T: exponents err by ``e = max_k e_k + 2 u max_k |a_k|``."""
+    terms, zero = exponentials(expr), np.zeros(1)
+    weights = [term.weight_in(ranges) for term in terms]
+    arguments = [(t.argument_in(ranges), errors.get(t.argument, zero)) for t in terms]
+    shift = reduce(np.maximum, (a.magnitude + error for a, error in arguments))
+    e = reduce(np.maximum, (error for _, error in arguments)) + 2 * UNIT * shift + UNDERFLOW
+    off = zero
+    sizes = [c.magnitude for c in weights]
+    for term, size in zip(terms, sizes, strict=True):
+        inner = [(ranges[f], errors[f]) for f in term.weight]
+        of_weight = _product_error(inner) if inner else zero
+        size = size + of_weight
+        rounded = (len(terms) + 2 + _LIBRARY) * UNIT + 2 * e
+        off = off + of_weight + size * rounded + 2 * UNDERFLOW * np.maximum(size, 1.0)
+    # The largest power is e^0, whose weight is left where none is negative.
+    total, largest = ranges[expr], reduce(np.maximum, (a.upper for a, _ in arguments))
+    scale = (-wrap(largest, largest) - wrap(e, e)).exp()
+    left = np.maximum(_size(total).lower * scale.lower, 0.0)
+    lowest = reduce(np.minimum, (c.lower for c in weights))
+    least = np.fmax(left, np.where(lowest >= 0.0, lowest * (1 - 2 * e), 0.0))
+    error = _NEAR * off / least
+    near = (error < _FAR) & (e < _FAR)
+    return _ScaledSum(
+        least=least,
+        most=_NEAR * reduce(np.add, sizes),
+        error=np.where(near, error, np.inf),
+        shift=shift,
+    )
+
+
+def _scaled_log_error(total: _ScaledSum) -> FloatArray:
+    """Of ``m + ln T``."""
+    size = np.maximum(np.abs(np.log(total.least)), np.abs(np.log(total.most))) + 1.0
+    lost = _LIBRARY * UNIT * size + UNIT * (total.shift + size) + 2 * UNDERFLOW
+    return np.asarray(_NEAR * total.error + lost)
+
+
+def _scaled_product_error(
+    parts: Sequence[Expression], ranges: IntervalBox, errors: Errors
+) -> FloatArray:
+    """Of ``e^(a - q m) / T^q`` times other factors."""
+    below = [f for f in parts if divides(f)]
+    rest = [(ranges[f], errors[f]) for f in parts if f.op != Op.EXP and not divides(f)]
+    quotient = [f for f in parts if f.op == Op.EXP or divides(f)]
+    size = reduce(mul, (ranges[f] for f in quotient)).magnitude
+    if (closer := share(quotient, ranges)) is not None:
+        size = np.fmin(size, closer.magnitude)
+    argument = argument_of(parts)
+    exponent = errors.get(argument, np.zeros(1))
+    reach = ranges.get(argument, constant(0)).magnitude + exponent
+    relative, least, most = np.zeros(1), np.ones(1), np.ones(1)
+    for f in below:
+        total, q = _scaled_sum(f.args[0], ranges, errors), -float(f.value)
+        reach = reach + q * total.shift
+        relative = relative + _NEAR * q * (total.error + 4 * UNIT)
+        least, most = least * total.least**q, most * total.most**q
+    exponent = exponent + 2 * (len(below) + 1) * UNIT * reach + UNDERFLOW
+    relative = relative + 2 * exponent + (_LIBRARY + 2 * len(below) + 2) * UNIT
+    fine = (relative < _FAR) & (most * np.maximum(size, 1.0) < _OVERFLOW) & (least > 1 / _OVERFLOW)
+    lost = np.where(fine, _NEAR * size * relative + 2 * UNDERFLOW / least + UNDERFLOW, np.inf)
+    return _product_error([*rest, (wrap(-size, size), lost)])
 
 
 def _where_error(condition: Pair, yes: Pair, no: Pair) -> FloatArray:

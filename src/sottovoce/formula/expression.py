@@ -25,7 +25,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from fractions import Fraction
-from numbers import Complex, Rational, Real
+from numbers import Rational, Real
 from operator import attrgetter
 from threading import RLock
 from typing import Any, Final, NoReturn, SupportsFloat, TypeAlias, TypeVar, cast, final
@@ -375,7 +375,7 @@ def operand(value: object) -> Expression | None:
         return number(value)
     if isinstance(value, Real) and not isinstance(value, bool | np.bool_):
         return number(value)
-    if isinstance(value, Complex):
+    if isinstance(value, complex | np.complexfloating):
         raise ProblemError(f"a formula must be of real numbers, got {value!r:.40}")
     return None
 
