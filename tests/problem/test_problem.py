@@ -156,7 +156,7 @@ def test_complex_numbers_are_refused_wherever_numbers_are_read() -> None:
     with pytest.raises(ProblemError, match="upper bound of a must be numbers"):
         sv.agents(["a"], lower=0, upper=imaginary[0, :1])
     problem = sv.Problem(objectives=list(x**2), constraints=[x[0] + x[1] <= 1])
-    with pytest.raises(InputError, match="x must be one vector .* got ndarray complex128"):
+    with pytest.raises(InputError, match=r"x must be one vector .* got ndarray complex128"):
         problem.evaluate(imaginary[0])
 
 

@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
+from operator import is_not
 from typing import final
 
 import numpy as np
@@ -31,11 +32,19 @@ from sottovoce.certificate.forms import (
     uses,
 )
 from sottovoce.errors import CertificateError, InputError
-from sottovoce.formula.canonical import add, in_order, negate, substitute
-from sottovoce.formula.derive import exact
+from sottovoce.formula.canonical import (
+    add,
+    coefficient,
+    in_order,
+    multiply,
+    negate,
+    substitute,
+)
+from sottovoce.formula.derive import derivative, exact
 from sottovoce.formula.enclosure import enclose, require_defined
-from sottovoce.formula.expression import ZERO, Expression, exactly, nodes, symbol
+from sottovoce.formula.expression import ZERO, Expression, Op, exactly, nodes, number, symbol
 from sottovoce.formula.intervals import interval, root
+from sottovoce.formula.tape import tape
 
 Box = Mapping[Expression, tuple[float, float]]
 Point = Mapping[Expression, float]
@@ -163,8 +172,10 @@ def settle(task: _Task) -> Supremum:
     best: Point = {s: low / 2 + high / 2 for s, (low, high) in task.box.items()}
     upper, found = np.inf, 0.0
     attempts: list[Callable[[_Task, float], _Outcome]] = [_as_stated, _rewritten]
+    if (matrix := _of_direction(task.exprs)) is not None:
+        attempts.insert(0, partial(_by_direction, *matrix))
     if len(task.exprs) > 1:
-        attempts[1:1] = [_row_by_row if task.columns > 1 else _by_square, _one_by_one]
+        attempts[1:1] = [_row_by_row, *([_by_square] if task.columns == 1 else []), _one_by_one]
     for attempt in attempts:
         bound, reached, points = attempt(task, found)
         upper, found = min(upper, bound), max(found, reached)
@@ -175,6 +186,52 @@ def settle(task: _Task) -> Supremum:
             break
     _check_finite(upper, task)
     return Supremum(upper=float(upper), found=min(found, float(upper)), point=best)
+
+
+_Matrix = tuple[tuple[Expression, ...], ...]
+
+
+def _of_direction(exprs: Sequence[Expression]) -> tuple[tuple[Expression, ...], _Matrix] | None:
+    """Read ``B a/||a||``, the gradient of a norm: a and the rows of B; None if it is none."""
+    pairs = [coefficient(expr) for expr in exprs]
+    along = [part for _, part in pairs if part.op == Op.ALONG]
+    if not along or not all(part.op == Op.ALONG or c == 0 for c, part in pairs):
+        return None
+    half = len(along[0].args) // 2
+    a = along[0].args[:half]
+    if any(len(part.args) != 2 * half or any(map(is_not, part.args, a)) for part in along):
+        return None
+    rows = tuple(
+        tuple(multiply(number(c), b) for b in part.args[half:])
+        if part.op == Op.ALONG
+        else (ZERO,) * half
+        for c, part in pairs
+    )
+    return a, rows
+
+
+def _by_direction(
+    a: Sequence[Expression], rows: Sequence[Sequence[Expression]], task: _Task, _: float
+) -> _Outcome:
+    """``|B a/||a||| <= |B|_2``: boxes around a = 0 never show it, however small they are.
+
+    An affine a is led to where it has the direction that a constant B stretches most.
+    """
+    bound = supremum(rows, task.box, tolerance=task.tolerance, budget=task.budget)
+    symbols = [s for s in task.box if any(s in part.symbols for part in a)]
+    slopes = [[derivative(part, s) for s in symbols] for part in a]
+    if not all(entry.is_number for line in (*slopes, *rows) for entry in line):
+        return bound.upper, 0.0, [bound.point]
+    jacobian, stretch = (np.array([[float(e.value) for e in line] for line in lines])
+                         for lines in (slopes, rows))  # fmt: skip
+    low, high = np.transpose([task.box[s] for s in symbols])
+    inverse = np.linalg.pinv(jacobian)
+    at_zero = inverse @ -np.array(tape(a, symbols)(*np.zeros(len(symbols))))
+    towards = inverse @ np.linalg.svd(stretch)[2][0]
+    base = np.clip(at_zero, low, high)
+    steps = (sign * length * np.min(high - low) for sign in (1, -1) for length in (0.5, 1e-6))
+    ends = (np.clip(base + step * towards / np.linalg.norm(towards), low, high) for step in steps)
+    return bound.upper, 0.0, [dict(zip(symbols, end.tolist(), strict=True)) for end in ends]
 
 
 def _as_stated(task: _Task, found: float) -> _Outcome:

@@ -3,7 +3,8 @@
     sums are flat, like terms are collected, a number times a sum is multiplied out;
     products are flat, powers of one base and exponentials are joined, the number comes first;
     operands of sums, products and maxima have one order, which does not depend on coefficients;
-    constants are evaluated; sign and factor come out of absolute values.
+    constants are evaluated; sign and factor come out of absolute values;
+    a root stays inside an integer power where it alone says that its operand is not negative.
 
 Constructors take canonical operands and return a canonical node; ``canonical`` brings any formula
 into this form. Formulas nest at most ``MAX_DEPTH`` levels in it, whatever the length of their sums
@@ -24,6 +25,7 @@ from typing import TypeAlias, cast
 from sottovoce.errors import ProblemError
 from sottovoce.formula.constants import constant_power, exact_product, exact_sum
 from sottovoce.formula.expression import (
+    NONSMOOTH,
     ONE,
     ZERO,
     Content,
@@ -165,6 +167,15 @@ def base_exponent(expr: Expression) -> tuple[Expression, Scalar]:
     return (expr.args[0], expr.value) if expr.op == Op.POW else (expr, 1)
 
 
+def _root_exponent(expr: Expression) -> tuple[Expression, Scalar, bool]:
+    """Base and exponent, those of a root inside a power joined; whether there is a root."""
+    base, c = base_exponent(expr)
+    if base.op == Op.POW and is_integer(c) and not is_integer(base.value):
+        base, c = base.args[0], scalar(base.value * c)
+        return base, c, True
+    return base, c, not is_integer(c)
+
+
 def is_integer(value: Scalar) -> bool:
     """Whether a constant is an integer."""
     return isinstance(value, int)
@@ -173,6 +184,30 @@ def is_integer(value: Scalar) -> bool:
 def is_even(value: Scalar) -> bool:
     """Whether a constant is an even integer."""
     return isinstance(value, int) and value % 2 == 0
+
+
+def has_domain(expr: Expression) -> bool:
+    """Whether an operation is undefined where its operand is negative."""
+    return expr.op == Op.LOG or (expr.op == Op.POW and not is_integer(expr.value))
+
+
+def positive_by_form(expr: Expression, *, strict: bool) -> bool:
+    """Whether the form shows that a formula is at least 0, or positive, wherever it is defined."""
+    op, args = expr.op, expr.args
+    if op == Op.NUMBER:
+        return bool(expr.value > 0 if strict else expr.value >= 0)
+    if op == Op.ADD:
+        least = all(positive_by_form(a, strict=False) for a in args)
+        return least and (not strict or any(positive_by_form(a, strict=True) for a in args))
+    if op == Op.MUL:
+        return all(positive_by_form(a, strict=strict) for a in args)
+    if op == Op.MAX:
+        return any(positive_by_form(a, strict=strict) for a in args)
+    if op == Op.POW:
+        square = is_even(expr.value) or not is_integer(expr.value)
+        nonzero = not strict or expr.value < 0
+        return (square and nonzero) or positive_by_form(args[0], strict=strict)
+    return op == Op.EXP or (not strict and op in NONSMOOTH)
 
 
 # Constructors -------------------------------------------------------------------------------------
@@ -215,6 +250,7 @@ def multiply(*operands: Expression) -> Expression:
             return _multiple(rest, constant.value)
     numbers: list[Scalar] = []
     exponents: dict[Expression, list[Scalar]] = {}
+    roots: set[Expression] = set()  # bases with powers that are undefined below 0
     inside: list[Expression] = []  # of exponentials
     for factor in (f for g in operands for f in factors(g)):
         if factor.op == Op.NUMBER:
@@ -222,14 +258,17 @@ def multiply(*operands: Expression) -> Expression:
         elif factor.op == Op.EXP:
             inside.append(factor.args[0])
         else:
-            base, c = base_exponent(factor)
+            base, c, is_root = _root_exponent(factor)
             exponents.setdefault(base, []).append(c)
+            roots.update((base,) if is_root else ())
     scale = exact_product(numbers)
     if not scale:
         return ZERO
-    joined = [power(base, exact_sum(c)) for base, c in exponents.items()]
+    joined = [
+        (_of_root if base in roots else power)(base, exact_sum(c)) for base, c in exponents.items()
+    ]
     pairs = zip(exponents, joined, strict=True)
-    flat = all(p.is_one or (p.op != Op.MUL and base_exponent(p)[0] is b) for b, p in pairs)
+    flat = all(p.is_one or (p.op != Op.MUL and _root_exponent(p)[0] is b) for b, p in pairs)
     if inside:
         joined.append(exp_of(add(*inside)))
     if not flat:  # (x y)^(1/2) twice is x y, whose factors may have other powers here
@@ -258,11 +297,7 @@ def divide(above: Expression, below: Expression) -> Expression:
 
 def power(base: Expression, exponent: Scalar) -> Expression:
     """``a**c`` with a constant c."""
-    c = scalar(exponent)
-    if not -MAX_EXPONENT <= c <= MAX_EXPONENT:
-        raise ProblemError(
-            f"exponents must lie in [-{MAX_EXPONENT}, {MAX_EXPONENT}], got {float(c):g}"
-        )
+    c = _exponent(scalar(exponent))
     if not c:
         return ONE
     if c == 1:
@@ -274,13 +309,31 @@ def power(base: Expression, exponent: Scalar) -> Expression:
     if base.op == Op.EXP:
         return exp_of(multiply(number(c), base.args[0]))
     if is_integer(c) and base.op == Op.POW:
-        return power(base.args[0], base.value * c)
+        total = scalar(base.value * c)
+        is_root = is_integer(total) and not is_integer(base.value)
+        return _of_root(base.args[0], total) if is_root else power(base.args[0], total)
     if is_integer(c) and base.op == Op.MUL:
         return multiply(*(power(f, c) for f in base.args))
     scale, rest = coefficient(base)
     if base.op == Op.MUL and scale > 0 and scale != 1:
         return multiply(power(number(scale), c), power(rest, c))
     return _canonical_node(Op.POW, (base,), c)
+
+
+def _of_root(base: Expression, c: Scalar) -> Expression:
+    """``a**c`` where a is not negative alone: ``(a**(1/2))**(2 c)`` keeps that domain."""
+    if not c or not is_integer(c) or positive_by_form(base, strict=False):
+        return power(base, c)
+    return _canonical_node(Op.POW, (power(base, Fraction(1, 2)),), _exponent(2 * c))
+
+
+def _exponent(c: Scalar) -> Scalar:
+    """An exponent that formulas may have."""
+    if not -MAX_EXPONENT <= c <= MAX_EXPONENT:
+        raise ProblemError(
+            f"exponents must lie in [-{MAX_EXPONENT}, {MAX_EXPONENT}], got {float(c):g}"
+        )
+    return scalar(c)
 
 
 def exp_of(argument: Expression) -> Expression:
@@ -293,7 +346,7 @@ def exp_of(argument: Expression) -> Expression:
     for term in addends(argument):
         c, rest = coefficient(term)
         if rest.op == Op.LOG:
-            outside.append(power(rest.args[0], c))
+            outside.append(_of_root(rest.args[0], c))
         else:
             inside.append(term)
     if outside:

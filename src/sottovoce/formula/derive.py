@@ -21,6 +21,7 @@ from sottovoce.formula.canonical import (
     add,
     along,
     euclidean_of,
+    has_domain,
     in_order,
     is_integer,
     maximum_of,
@@ -94,10 +95,13 @@ def hessian(
 
 
 def is_affine(expr: Expression, symbols: Collection[Expression] | None = None) -> bool:
-    """Whether a formula is affine in some symbols, all of its own by default."""
+    """Whether a formula is affine in some symbols, all of its own by default.
+
+    ``sqrt(x)**2`` is not: it has no value below 0.
+    """
     variables = expr.symbols if symbols is None else expr.symbols.intersection(symbols)
-    jumps = NONSMOOTH | SLOPES
-    if any(part.op in jumps and part.symbols & variables for part in nodes((expr,))):
+    bent = (p for p in nodes((expr,)) if p.op in NONSMOOTH | SLOPES or has_domain(p))
+    if any(part.symbols & variables for part in bent):
         return False
     return not any(slope.symbols & variables for slope in gradient(expr, variables).values())
 

@@ -18,9 +18,18 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from sottovoce.errors import CertificateError
-from sottovoce.formula.canonical import factors, is_integer
+from sottovoce.formula.canonical import factors, has_domain, is_integer
 from sottovoce.formula.derive import exact, gradient
-from sottovoce.formula.expression import SLOPES, ZERO, Expression, Op, Scalar, exactly, nodes
+from sottovoce.formula.expression import (
+    SLOPES,
+    ZERO,
+    Expression,
+    Op,
+    Scalar,
+    exactly,
+    nodes,
+    scalar,
+)
 from sottovoce.formula.intervals import (
     BoolArray,
     FloatArray,
@@ -293,6 +302,9 @@ def evaluation_error(expr: Expression, box: IntervalBox) -> FloatArray:
                 error = _scaled_log_error(_scaled_sum(node.args[0], ranges, errors))
             elif any(map(divides, factors(node))):
                 error = _scaled_product_error(factors(node), ranges, errors)
+            elif node.op == Op.POW and has_domain(base := node.args[0]) and base.op == Op.POW:
+                root = base.args[0]
+                error = _root_power_error(root, (ranges[root], errors[root]), base, node)
             else:
                 inner = [(ranges[a], errors[a]) for a in node.args]
                 error = _ERRORS[node.op](node, value.magnitude, inner)
@@ -338,6 +350,17 @@ def _power_error(pair: Pair, exponent: Scalar) -> FloatArray:
     rounded = slope * error + (_LIBRARY + steps) * UNIT * result
     # Partial powers underflow only where |x| < 1, and no later factor enlarges them there.
     return np.asarray(rounded + np.where(result < _OVERFLOW, (4.0 * q + 1.0) * UNDERFLOW, np.inf))
+
+
+def _root_power_error(
+    root: Expression, pair: Pair, inner: Expression, outer: Expression
+) -> FloatArray:
+    """Of ``(a^q)^c``, as of ``a^(q c)``: the root has no bounded slope at a = 0, this may."""
+    error = _power_error(pair, scalar(inner.value * outer.value))
+    size = _wide(pair).power(inner.value * outer.value).magnitude
+    rounded = error + 4.0 * abs(float(outer.value)) * (_LIBRARY * UNIT * size + UNDERFLOW)
+    defined = root.is_symbol | (pair[0].lower >= pair[1])  # a computed a may fall below 0
+    return np.where(defined, rounded, np.inf)
 
 
 def _exp_error(pair: Pair) -> FloatArray:

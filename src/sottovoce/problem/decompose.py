@@ -8,7 +8,7 @@ sums take all values of a box together, and the function is convex there because
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import TypeAlias
@@ -24,13 +24,14 @@ from sottovoce.formula.canonical import (
     in_order,
     is_even,
     multiply,
+    positive_by_form,
     power,
     rebuilt,
     split_constant,
     substitute,
     subtract,
 )
-from sottovoce.formula.curvature import curvature, never_negative
+from sottovoce.formula.curvature import curvature
 from sottovoce.formula.expression import (
     NONSMOOTH,
     Expression,
@@ -50,6 +51,9 @@ Separated: TypeAlias = tuple[dict[str, Expression], Scalar, list[Expression]]
 AS_STATED = "one sum as stated"
 _REST = symbol("v")
 _LARGE_EXPONENT = 700  # of e, in float64
+_LIBRARY = 2  # units in the last place that exp and log may err by
+_LARGE_POWER = 64  # beyond it exact powers take long
+_ROUGH = 2.0**-40  # more than the relative error of a power, whose exponent is rounded too
 _MANY = 12  # states beyond which slower ways are tried only if the fast ones find nothing
 
 
@@ -100,7 +104,20 @@ def decompose(g: Expression, owners: Owners, *, name: str, equality: bool = Fals
         require_affine(name, g)
         parts, constant, _ = separated(expand(g), owners)
         return replace(_one(parts, -constant, -constant, AS_STATED), as_stated=True)
+    _require_room(name, g)
     return _smallest(g, owners)
+
+
+def _require_room(name: str, g: Expression) -> None:
+    """Refuse a size that must be 0 or less: its set has no interior, or no point."""
+    constant, rest = split_constant(g)
+    factor, outer = coefficient(rest)
+    if factor > 0 and outer.op in (Op.ABS, Op.NORM) and constant >= 0:
+        zero = " and ".join(f"{a} == 0" for a in outer.args)
+        remedy = "relax it" if constant else f"only {zero} meets it, state equalities"
+        raise ProblemError(
+            f"constraint {name} must bound {outer} by a positive number, got {g} <= 0: {remedy}"
+        )
 
 
 def require_affine(name: str, g: Expression) -> None:
@@ -165,8 +182,10 @@ def named(g: Expression, owners: Owners) -> Named:
 
 
 def _one(parts: Mapping[str, Expression], low: Scalar, high: Scalar, how: str) -> Decomposed:
-    total = add(*parts.values())
-    return Decomposed(sums=(total,), lower=(float(low),), upper=(float(high),), phi=None, how=how)
+    total, ends = add(*parts.values()), (float(low), float(high))
+    if low != high:
+        ends = -_float_below(-low), _float_below(high)
+    return Decomposed(sums=(total,), lower=ends[:1], upper=ends[1:], phi=None, how=how)
 
 
 def _smallest(g: Expression, owners: Owners) -> Decomposed:
@@ -196,18 +215,18 @@ def _unwrapped(g: Expression, owners: Owners) -> Decomposed | None:
     factor, outer = coefficient(rest)
     if factor <= 0 or outer.op in (Op.ADD, Op.MUL):
         return None
-    level, inner = _ratio(-constant, factor), outer.args[0]
+    level, inner = _at_most(-Fraction(constant) / Fraction(factor)), outer.args[0]
     bound: Scalar
     if outer.op in NONSMOOTH:
         return _of_size(outer, level, owners)
     if outer.op == Op.LOG:
         if level > _LARGE_EXPONENT:
             return None
-        bound, where = math.exp(level), "a logarithm"  # h = exp(log h) is convex as well
+        bound, where = _transcendental(math.exp, level), "a logarithm"  # h = exp(log h) is convex
     elif outer.op == Op.EXP:
         if level <= 0 or not curvature(inner).is_convex:
             return None
-        bound, where = math.log(level), "an exponential"
+        bound, where = _transcendental(math.log, level), "an exponential"
     else:
         p = outer.value
         if level <= 0 or p <= 0:
@@ -215,28 +234,56 @@ def _unwrapped(g: Expression, owners: Owners) -> Decomposed | None:
         bound = _root(level, p)
         if is_even(p) and curvature(inner).is_affine:
             return _between(inner, bound, owners)
-        rising = not is_even(p) or never_negative(inner)
+        rising = not is_even(p) or positive_by_form(inner, strict=False)
         if p >= 1 and not (rising and curvature(inner).is_convex):
             return None
         where = "a power" if p >= 1 else "a root"
-    best = _smallest(subtract(inner, number(bound)), owners)
+    shift, rest = split_constant(inner)
+    shift = -_at_most(Fraction(bound) - Fraction(shift))
+    best = _smallest(add(rest, number(shift)), owners)
     how = "one sum" if best.as_stated else best.how
     return replace(best, how=f"{how}, inside {where}", as_stated=False)
 
 
-def _ratio(above: Scalar, below: Scalar) -> Scalar:
-    exact = isinstance(above, int | Fraction) and isinstance(below, int | Fraction)
-    return scalar(Fraction(above) / Fraction(below)) if exact else float(above) / float(below)
+# Levels are rounded so that no point meets a row that does not meet the stated one.
+
+
+def _at_most(value: Fraction) -> Scalar:
+    """A constant as formulas hold it, not above a fraction."""
+    near = scalar(value)
+    return near if near <= value else scalar(math.nextafter(near, -math.inf))
+
+
+def _float_below(value: Scalar) -> float:
+    """The largest float64 that is not above a constant."""
+    near = float(value)
+    return near if near <= value else math.nextafter(near, -math.inf)
+
+
+def _transcendental(function: Callable[[float], float], level: Scalar) -> Scalar:
+    """``e^level`` or ``ln level``, rounded down; exact at ``e^0`` and ``ln 1``."""
+    near = function(_float_below(level))
+    if level == (0 if function is math.exp else 1):
+        return scalar(near)
+    for _ in range(_LIBRARY):
+        near = math.nextafter(near, -math.inf)
+    return near
 
 
 def _root(level: Scalar, p: Scalar) -> Scalar:
-    """``level^(1/p)``, exactly where it is a number like 4^(1/2)."""
+    """``level^(1/p)``, exactly where it is a number like 4^(1/2), elsewhere rounded down."""
     near = scalar(round(float(level) ** (1.0 / float(p)), 9))
     if isinstance(p, int) and Fraction(near) ** p == level:
         return near
     if p == Fraction(1, 2):
-        return scalar(level * level)
-    return math.sqrt(level) if p == 2 else float(level) ** (1.0 / float(p))
+        return _at_most(Fraction(level) ** 2)
+    root = math.sqrt(level) if p == 2 else float(level) ** (1.0 / float(p))
+    above, below = Fraction(p).as_integer_ratio()
+    if max(above, below) > _LARGE_POWER:
+        return root * (1.0 - _ROUGH)
+    while Fraction(root) ** above > Fraction(level) ** below:
+        root = math.nextafter(root, 0.0)
+    return root
 
 
 def _of_size(outer: Expression, level: Scalar, owners: Owners) -> Decomposed | None:
@@ -247,14 +294,15 @@ def _of_size(outer: Expression, level: Scalar, owners: Owners) -> Decomposed | N
         return _between(outer.args[0], level, owners)
     if outer.op != Op.NORM:
         return None
-    inside = add(*(power(a, 2) for a in outer.args), number(-level * level))
+    inside = add(*(power(a, 2) for a in outer.args), number(-_at_most(Fraction(level) ** 2)))
     best = _smallest(inside, owners)
     return replace(best, how=f"{best.how}, inside a norm", as_stated=False)
 
 
 def _between(inner: Expression, root: Scalar, owners: Owners) -> Decomposed:
     parts, constant, _ = separated(expand(inner), owners)
-    return _one(parts, -root - constant, root - constant, "one sum between two bounds")
+    radius, centre = Fraction(root), -Fraction(constant)
+    return _one(parts, centre - radius, centre + radius, "one sum between two bounds")
 
 
 def _quadratic(g: Expression, owners: Owners) -> Decomposed | None:
@@ -263,7 +311,7 @@ def _quadratic(g: Expression, owners: Owners) -> Decomposed | None:
     if form is None:
         return None
     if len(form) == 1 and form.sums and form.constant < 0:
-        root = _root(scalar(-form.constant / form.weights[0]), 2)
+        root = _root(_at_most(-form.constant / form.weights[0]), 2)
         return _between(subtract(form.sums[0], number(form.centres[0])), root, owners)
     names, phi = _of_squares(form)
     how = f"{len(names)} squares of sums" if len(names) > 1 else "the square of a sum"

@@ -217,7 +217,7 @@ def component_bounds(
     c = next(c for c, s in enumerate(group.symbols) if s is symbol)
     lower, upper = np.array(box[0]), np.array(box[1])
     slope = expand(derivative(row.g, symbol))
-    if symbol not in slope.symbols:
+    if symbol not in slope.symbols and not demands(row.g):
         low, high = _affine_ends(row, symbol, slope, group)
     elif group.count > 1:
         return None

@@ -39,7 +39,7 @@ from sottovoce.problem.agents import (
     rewritten,
 )
 from sottovoce.problem.code import Objective
-from sottovoce.problem.constraints import Constraint, Hard, Total, one_by_one
+from sottovoce.problem.constraints import Constraint, FleetSum, Hard, Total, one_by_one
 from sottovoce.problem.linear_rows import entries_of
 
 _WORD = re.compile(r"[^\W\d]\w*")
@@ -378,6 +378,7 @@ def _fleet_constraint(
     rest = tuple(check_expression(e, named, where) for e in given.rest)
     if given.linear is not None and not given.linear.used() <= named.keys():
         raise ProblemError(f"{where} names agents that are not there")
+    given = replace(given, sums=tuple(part for part in given.sums if _adds(part)))
     enters = np.array([bool(e.symbols) for e in rest] or np.zeros(given.rows, dtype=np.bool_))
     for part in given.sums:
         weights = np.ones((1, 1)) if part.weights is None else part.weights
@@ -397,6 +398,11 @@ def _fleet_constraint(
             "put everything about it into the total"
         )
     return replace(given, name=name, rest=rest)
+
+
+def _adds(part: FleetSum) -> bool:
+    """Whether a weight of a sum is not 0."""
+    return part.weights is None or bool(entries_of(part.weights)[0].size)
 
 
 def _pieces(g: Expression, owners: Mapping[Expression, str], where: str) -> list[Expression]:
