@@ -19,7 +19,7 @@ from sottovoce.formula.canonical import (
     canonical,
     digest,
     expand,
-    rebuilt,
+    rebuild,
     substitute,
 )
 from sottovoce.formula.expression import Expression, Op, interned, nodes, number, symbol
@@ -82,7 +82,7 @@ def test_one_formula_is_one_node(recipe: Any) -> None:
     assert pickle.loads(pickle.dumps(ours(recipe))) is expr  # noqa: S301
     assert copy.deepcopy(expr) is expr
     for part in nodes((expr,)):
-        assert not part.args or rebuilt(part, part.args) is part
+        assert not part.args or rebuild(part, part.args) is part
         assert interned(part.op, part.args, part.value) is part
     renamed = {s: symbol(f"{s.name} other") for s in expr.symbols}
     other = substitute(expr, renamed)

@@ -20,13 +20,13 @@ from sottovoce.formula.expression import Expression, number, symbol
 from sottovoce.formula.functions import exp, log, sqrt, sum_squares
 from sottovoce.formula.tape import tape
 from sottovoce.problem.agents import Array
-from sottovoce.problem.decompose import AS_STATED, Decomposed, decompose
+from sottovoce.problem.decompose import AS_STATED, Decomposition, decompose
 
 a, b, c, d = STATES = tuple(symbol(name) for name in "abcd")
 OWNERS = {a: "a", b: "b", c: "pair", d: "pair"}  # the last agent has two components
 
 
-def written(g: Any, *, equality: bool = False) -> Decomposed:
+def written(g: Any, *, equality: bool = False) -> Decomposition:
     return decompose(canonical(g), OWNERS, name="g", equality=equality)
 
 
@@ -36,7 +36,7 @@ def same(sums: Any, *stated: Any) -> bool:
     return all(expand(left) is expand(canonical(right + number(0))) for left, right in pairs)
 
 
-def named(found: Decomposed) -> Expression:
+def named(found: Decomposition) -> Expression:
     """What phi says in terms of the states."""
     assert found.phi is not None
     symbols, phi = found.phi
@@ -225,7 +225,7 @@ def values(formulas: Any, point: Any) -> list[float]:
     return tape(formulas, STATES)(*map(float, point))
 
 
-def rooms(found: Decomposed, points: Array) -> list[float]:
+def rooms(found: Decomposition, points: Array) -> list[float]:
     """How far inside the set the sums lie at each point; negative outside."""
     least = []
     for x in points:

@@ -67,7 +67,7 @@ def public_assumptions(cloud: CloudView, domain: Sequence[Group]) -> Iterator[As
     boxes = {group.name: group for group in domain}
     named = [group for group in domain if group.count == 1]
     proven = _proven_by_template(cloud, domain)
-    for first, family in _firsts(cloud.constraints):
+    for first, family in _with_first_row(cloud.constraints):
         if family.linear is not None:
             for row in range(family.rows):
                 yield from _proven_row(family.label(row), first + row)
@@ -91,7 +91,7 @@ def _proven_by_template(cloud: CloudView, domain: Sequence[Group]) -> set[int]:
     """Rows over many agents, each term of a single one, proven once per template of terms."""
     large = {
         first + row
-        for first, family in _firsts(cloud.constraints)
+        for first, family in _with_first_row(cloud.constraints)
         for row, g in enumerate(family.rest)
         if len(g.symbols) > _MANY
     }
@@ -107,10 +107,10 @@ def _proven_by_template(cloud: CloudView, domain: Sequence[Group]) -> set[int]:
 
 def _convex_and_smooth(formula: Expression, group: Group, *, order: int) -> Judgement | None:
     """The judgement of convexity for all agents of a fleet, if they are proven smooth too."""
-    judgement = _judged(convexity, formula, [group])
+    judgement = _judge(convexity, formula, [group])
     if judgement.status != "proven":
         return None
-    smooth = _judged(partial(smoothness, order=order), formula, [group])
+    smooth = _judge(partial(smoothness, order=order), formula, [group])
     return judgement if smooth.status == "proven" else None
 
 
@@ -119,7 +119,7 @@ def _proven_row(label: str, row: int) -> Iterator[Assumption]:
         yield Assumption(name=f"{name} of {label}", status="proven", detail=detail, row=row)
 
 
-def _firsts(families: Sequence[Constraint]) -> Iterator[tuple[int, Constraint]]:
+def _with_first_row(families: Sequence[Constraint]) -> Iterator[tuple[int, Constraint]]:
     first = 0
     for family in families:
         yield first, family
@@ -137,7 +137,7 @@ def _regions(cloud: CloudView, domain: Sequence[Group]) -> Iterator[Assumption]:
             yield Assumption(name=name, status="proven", detail=detail, row=region.stated)
             continue
         box = {s: ranges[row] for s, row in zip(region.symbols, region.rows, strict=True)}
-        yield _judged_as(name, convexity(region.phi, box), region.stated)
+        yield _assumption(name, convexity(region.phi, box), region.stated)
 
 
 def convex_sums(
@@ -150,15 +150,17 @@ def convex_sums(
             stated[a.row] = stated.get(a.row, True) and a.status == "proven"
     boxes = [group for group in domain if group.count == 1]
     facts: dict[int, bool] = {}
-    for origin, (row, _) in zip(cloud.sums.origins, _firsts(cloud.constraints), strict=True):
+    for origin, (row, _) in zip(
+        cloud.sums.origins, _with_first_row(cloud.constraints), strict=True
+    ):
         if origin.as_stated:
             for r in range(origin.count):
                 facts[origin.first + r] = stated.get(row + r, False)
-    for row, family in _firsts(cloud.sums.families):
+    for row, family in _with_first_row(cloud.sums.families):
         for r, formula in enumerate(() if family.sums else family.rest or (ZERO,) * family.rows):
             if row + r not in facts:
                 facts[row + r] = curvature(formula).is_convex or (
-                    _judged(convexity, formula, boxes).status == "proven"
+                    _judge(convexity, formula, boxes).status == "proven"
                 )
     return facts
 
@@ -186,14 +188,14 @@ def private_assumptions(
         # Where the agent can be: its objective is evaluated nowhere else.
         low, high = np.maximum(box.lower, local.lower), np.minimum(box.upper, local.upper)
         inside = [replace(group, lower=low, upper=np.maximum(low, high))]
-        convex = known.get(group.name) or _judged(convexity, objective, inside)
+        convex = known.get(group.name) or _judge(convexity, objective, inside)
         strict &= convex.strict and objective.symbols >= set(group.symbols)
         sound &= convex.status != "fails"
-        yield _judged_as(f"convexity of the objective of {group.name}", convex)
+        yield _assumption(f"convexity of the objective of {group.name}", convex)
         smooth = Judgement(status="proven", detail=SMOOTH)
         if group.name not in known:
-            smooth = _judged(partial(smoothness, order=1), objective, inside)
-        yield _judged_as(f"smoothness of the objective of {group.name}", smooth)
+            smooth = _judge(partial(smoothness, order=1), objective, inside)
+        yield _assumption(f"smoothness of the objective of {group.name}", smooth)
     if sound and any(not o.plain(g) for g, o in zip(problem.groups, problem.local, strict=True)):
         slater = _local_slater(problem)
         sound = slater.status != "fails"
@@ -228,11 +230,11 @@ def _objectives_by_template(problem: Problem, domain: Sequence[Group]) -> dict[s
 def _of_term(
     label: str, row: int, term: Expression, groups: Sequence[Group]
 ) -> Iterator[Assumption]:
-    yield _judged_as(f"convexity of {label}", _judged(convexity, term, groups), row)
-    yield _judged_as(f"smoothness of {label}", _judged(smoothness, term, groups), row)
+    yield _assumption(f"convexity of {label}", _judge(convexity, term, groups), row)
+    yield _assumption(f"smoothness of {label}", _judge(smoothness, term, groups), row)
 
 
-def _judged(
+def _judge(
     judge: Callable[..., Judgement], formula: Expression, groups: Sequence[Group]
 ) -> Judgement:
     """Judge a formula agent by agent; for many agents on one box that holds all of them first.
@@ -256,7 +258,7 @@ def _judged(
     return judge(formula, ends, parameters=parameters)
 
 
-def _judged_as(name: str, judgement: Judgement, row: int | None = None) -> Assumption:
+def _assumption(name: str, judgement: Judgement, row: int | None = None) -> Assumption:
     detail, witness = judgement.detail, None
     if judgement.status == "fails" and name.startswith("convexity"):
         detail = (

@@ -71,7 +71,7 @@ def contribution_ranges(
             width, reach = width.multiply(moving).tocsr(), abs(lower).maximum(abs(upper))
         else:
             width, reach = width * moving, np.maximum(np.abs(lower), np.abs(upper))
-        blocks.append(Block(rows=rows, first=first, upper=width, found=width))
+        blocks.append(Block(rows=rows, first=first, upper=width, attained=width))
         size[rows] += np.asarray(reach.sum(axis=1)).ravel() * _UP
         error[rows] = np.maximum(error[rows], dense(off.max(axis=1)).ravel() * _UP)
     agents = sum(group.count for group in domain)
@@ -155,5 +155,5 @@ def row_scales(cloud: CloudView) -> Array:
         fleets = fleets_of(cloud.groups, cloud.constraints)
         low, high = row_ranges(fleets, cloud.rows, where_defined=True)
         bound = np.where(bound == 0.0, high - low, bound)
-    fine = np.isfinite(bound) & (bound > 0.0)
-    return read_only(np.where(fine, bound, 1.0))
+    is_usable = np.isfinite(bound) & (bound > 0.0)
+    return read_only(np.where(is_usable, bound, 1.0))

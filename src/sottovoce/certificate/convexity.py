@@ -67,7 +67,7 @@ def convexity(expr: Expression, box: Box, *, parameters: Collection[Expression] 
         parameters: symbols of ``box`` that are held fixed at any value of their interval;
             convexity is asked in the other symbols only.
     """
-    f, region = _prepared(expr, box, parameters)
+    f, region = _prepare(expr, box, parameters)
     if f is None:
         return Judgement(status="fails", detail=_EVERYWHERE, witness={})
     undefined = _undefined([f], region)
@@ -132,7 +132,7 @@ def smoothness(
     objective.
     """
     remedy = "shrink the box so that every root, quotient and logarithm stays defined"
-    f, region = _prepared(expr, box, parameters)
+    f, region = _prepare(expr, box, parameters)
     if f is None:
         return Judgement(status="fails", detail=f"{_EVERYWHERE}: {remedy}", witness={})
     if all(_is_analytic(inner, region, relation) for inner, relation, _ in demands(f)):
@@ -179,7 +179,7 @@ def _proven(strict: Variables, variables: Sequence[Expression], by: str) -> Judg
     return Judgement(status="proven", strict=is_strict, detail=detail)
 
 
-def _prepared(
+def _prepare(
     expr: Expression, box: Box, parameters: Collection[Expression]
 ) -> tuple[Expression | None, ProofRegion]:
     """Turn doubles into the fractions they are, and symbols that cannot move into numbers.

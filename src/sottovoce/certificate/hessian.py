@@ -33,7 +33,7 @@ Claim = Callable[[Array, Array], NDArray[np.bool_]]
 Polynomial: TypeAlias = Any
 """The fractions of a polynomial in one variable, that of 1 first: an array of objects."""
 
-_CHUNK = 1 << 16  # agents of a fleet judged at a time
+_AGENTS_AT_ONCE = 1 << 16  # agents of a fleet judged at a time
 _FINITE_BUDGET = 4096  # boxes to prove a formula finite: a second or less
 
 
@@ -85,8 +85,8 @@ class ProofRegion:
         """Ways to cover all agents' boxes: by one hull, and if that is larger, one by one."""
         yield [self.hull(symbols)]
         if any(self.lower[s].size > 1 or self.upper[s].size > 1 for s in symbols):
-            starts = range(0, self.agents, _CHUNK)
-            ranges = [np.arange(k, min(k + _CHUNK, self.agents)) for k in starts]
+            starts = range(0, self.agents, _AGENTS_AT_ONCE)
+            ranges = [np.arange(k, min(k + _AGENTS_AT_ONCE, self.agents)) for k in starts]
             yield [self.boxes(symbols, agents) for agents in ranges]
 
 
@@ -152,15 +152,17 @@ class Hessian:
         strict: set[Expression] = set()
         for block in sorted(self.blocks, key=len):
             if len(block) == 1:
-                proven, strictly = self._single(block[0], budget)
+                proven, strictly = self._nonnegative_entry(block[0], budget)
             else:
-                proven = strictly = self._dominant(block, budget) or self._many(block, budget)
+                proven = strictly = self._diagonally_dominant(
+                    block, budget
+                ) or self._definite_on_boxes(block, budget)
             if not proven:
                 return None
             strict |= {self.variables[k] for k in block} if strictly else set()
         return frozenset(strict)
 
-    def _single(self, k: int, budget: int) -> tuple[bool, bool]:
+    def _nonnegative_entry(self, k: int, budget: int) -> tuple[bool, bool]:
         """Whether a single second derivative is proven nonnegative, and f strictly convex in it."""
         entry, variable = self.entries[k][k], self.variables[k]
         if entry.symbols != {variable}:
@@ -175,7 +177,7 @@ class Hessian:
         points, _ = sample_points(self.region, [variable])
         return True, bool((enclosed_ends(entry, [variable], points, points)[0] > 0.0).any())
 
-    def _dominant(self, block: list[int], budget: int) -> bool:
+    def _diagonally_dominant(self, block: list[int], budget: int) -> bool:
         """Prove strict diagonal dominance row by row; each row has few symbols to subdivide."""
 
         def prove(i: int) -> bool:
@@ -193,7 +195,7 @@ class Hessian:
 
         return all(prove(i) for i in block)
 
-    def _many(self, block: list[int], budget: int) -> bool:
+    def _definite_on_boxes(self, block: list[int], budget: int) -> bool:
         symbols = in_order({s for i in block for j in block for s in self.entries[i][j].symbols})
 
         def holds(lower: Array, upper: Array) -> NDArray[np.bool_]:
@@ -336,11 +338,11 @@ def _positive_definite(low: Array, high: Array) -> NDArray[np.bool_]:
     # Powers of two scale without rounding.
     unit = np.exp2(-np.round(np.log2(diagonal) / 2))
     middle, radius = (a * unit[:, :, None] * unit[:, None, :] for a in (middle, radius))
-    good = np.asarray(np.isfinite(middle + radius).all(axis=(1, 2)))
-    middle, radius = (np.where(good[:, None, None], a, 0.0) for a in (middle, radius))
+    is_definite = np.asarray(np.isfinite(middle + radius).all(axis=(1, 2)))
+    middle, radius = (np.where(is_definite[:, None, None], a, 0.0) for a in (middle, radius))
     values, vectors = np.linalg.eigh(middle)
-    good &= values[:, 0] > k * 2.0**-50 * values[:, -1]
-    u = vectors / np.sqrt(np.where(good[:, None], values, 1.0))[:, None, :]
+    is_definite &= values[:, 0] > k * 2.0**-50 * values[:, -1]
+    u = vectors / np.sqrt(np.where(is_definite[:, None], values, 1.0))[:, None, :]
     ut, size = np.swapaxes(u, 1, 2), np.abs(u)
     close = ut @ middle @ u
     on = np.diagonal(close, axis1=1, axis2=2)
@@ -348,7 +350,7 @@ def _positive_definite(low: Array, high: Array) -> NDArray[np.bool_]:
     # Each product rounds by less than (k + 1) 2^-52 of |U'||M||U|; 1e-14 k covers both.
     slack = np.swapaxes(size, 1, 2) @ (radius + 1e-14 * k * np.abs(middle)) @ size
     dominant = on - (off + slack.sum(axis=2)) * (1 + 1e-10) > 1e-10
-    return np.asarray(good & dominant.all(axis=1))
+    return np.asarray(is_definite & dominant.all(axis=1))
 
 
 def _quadratic_upper(low: Array, high: Array, direction: Array) -> float | None:

@@ -157,10 +157,10 @@ class InteriorPoint:
         self.moves = (upper > lower).astype(np.float64)
         self.free = np.flatnonzero(self.moves)
         self.rows = numeric.equality.size
-        self.bent = np.append(~numeric.equality, np.ones(2 * self.free.size, dtype=np.bool_))
+        self.inequality = np.append(~numeric.equality, np.ones(2 * self.free.size, dtype=np.bool_))
         unit = sparse.eye_array(lower.size, format="csr")[self.free]
         self._bounds = sparse.vstack([-unit, unit], format="csr")
-        self._ends = np.concatenate([lower[self.free], -upper[self.free]])
+        self._bound_offsets = np.concatenate([lower[self.free], -upper[self.free]])
         self.price = 1.0  # what a unit of an equality's violation counts, in units of the objective
         self.solver = KktSolver()
 
@@ -187,7 +187,7 @@ class InteriorPoint:
             now = following
         yield Solution(now.x, now.mu[: self.rows], iteration)
 
-    def at(self, x: Array, slack: Array, mu: Array) -> Iterate:
+    def iterate_at(self, x: Array, slack: Array, mu: Array) -> Iterate:
         """An iterate, with what must be known there."""
         slopes = self.numeric.jacobian(x)
         if self.free.size < x.size:
@@ -197,7 +197,7 @@ class InteriorPoint:
             slack=slack,
             mu=mu,
             gradient=self.moves * self.numeric.objective_gradient(x),
-            G=np.concatenate([self.numeric.constraints(x), self._bounds @ x + self._ends]),
+            G=np.concatenate([self.numeric.constraints(x), self._bounds @ x + self._bound_offsets]),
             A=sparse.vstack([slopes, self._bounds], format="csr"),
         )
 
@@ -234,18 +234,20 @@ class InteriorPoint:
         margin = 0.05 * (upper - lower)
         near_start = np.clip(self.numeric.start, lower + margin, upper - margin)
         x = min((near_start, 0.5 * (lower + upper)), key=self._violation)
-        zero = np.zeros(self.bent.size)
-        now = self.at(x, zero, zero)
+        zero = np.zeros(self.inequality.size)
+        now = self.iterate_at(x, zero, zero)
         tau = max(1e-3, 0.1 * float(np.median(np.abs(now.gradient * (upper - lower)))))
         slack = np.maximum(-now.G, 1e-2 * np.maximum(1.0, np.abs(now.G)))
         slack[self.rows :] = -now.G[self.rows :]
-        slack = np.where(self.bent, slack, 0.0)
-        missed = np.max(np.abs(now.G[~self.bent]), initial=0.0)
+        slack = np.where(self.inequality, slack, 0.0)
+        missed = np.max(np.abs(now.G[~self.inequality]), initial=0.0)
         self.price = tau / max(1.0, float(missed))
-        return self.at(x, slack, np.where(self.bent, tau / np.where(self.bent, slack, 1.0), 0.0))
+        return self.iterate_at(
+            x, slack, np.where(self.inequality, tau / np.where(self.inequality, slack, 1.0), 0.0)
+        )
 
     def _products(self, slack: Array, mu: Array) -> Array:
-        return np.asarray((slack * mu)[self.bent])
+        return np.asarray((slack * mu)[self.inequality])
 
     def _violation(self, x: Array) -> float:
         g = self.numeric.constraints(x)
@@ -254,7 +256,7 @@ class InteriorPoint:
     def _infeasibility(self, new: Iterate, now: Iterate) -> tuple[Array, Array]:
         """The residuals, in units of the objective by way of present gaps and multipliers."""
         below, above = np.split(now.slack[self.rows :], 2)
-        primal = np.where(self.bent, now.mu, self.price) * (new.G + new.slack)
+        primal = np.where(self.inequality, now.mu, self.price) * (new.G + new.slack)
         return np.minimum(below, above) * new.dual[self.free], primal
 
     def _merit(self, new: Iterate, tau: float, now: Iterate) -> float:
@@ -262,7 +264,7 @@ class InteriorPoint:
         return float(np.sqrt(sum(np.sum(np.square(part)) for part in parts)))
 
     def _advance(self, now: Iterate) -> Iterate | None:
-        mu = np.where(self.bent, now.mu, 1.0)
+        mu = np.where(self.inequality, now.mu, 1.0)
         self.solver.factor(self.hessian(now.x, now.mu), now.A, now.slack / mu)
         affine = self._towards(now, 0.0)
         mean = float(np.mean(self._products(now.slack, now.mu)))
@@ -289,10 +291,10 @@ class InteriorPoint:
 
     def _towards(self, now: Iterate, product: Array | float) -> Step:
         """The Newton step to ``s mu = product``."""
-        mu = np.where(self.bent, now.mu, 1.0)
-        target = np.where(self.bent, product / mu, 0.0)
+        mu = np.where(self.inequality, now.mu, 1.0)
+        target = np.where(self.inequality, product / mu, 0.0)
         dx, dmu = self.solver.solve(now.dual, now.G + target)
-        slack = np.where(self.bent, -(now.G + now.slack) - now.A @ dx, 0.0)
+        slack = np.where(self.inequality, -(now.G + now.slack) - now.A @ dx, 0.0)
         return Step(self.moves * dx, slack, dmu)
 
     def _try(
@@ -301,13 +303,13 @@ class InteriorPoint:
         x, slack, mu = (
             v + length * d for v, d in zip((now.x, now.slack, now.mu), step, strict=True)
         )
-        new = self.at(x, slack, mu)
+        new = self.iterate_at(x, slack, mu)
         return new if self._merit(new, tau, now) <= (1.0 - 1e-4 * length) * before else None
 
     def _longest(self, now: Iterate, step: Step, share: float) -> float:
         """The longest step, at most 1, that goes this share of the way to the nearest bound."""
-        room = np.concatenate([now.slack[self.bent], now.mu[self.bent]])
-        move = np.concatenate([step.slack[self.bent], step.mu[self.bent]])
+        room = np.concatenate([now.slack[self.inequality], now.mu[self.inequality]])
+        move = np.concatenate([step.slack[self.inequality], step.mu[self.inequality]])
         falling = move < 0.0
         return min(1.0, share * float(np.min(-room[falling] / move[falling], initial=np.inf)))
 

@@ -151,7 +151,7 @@ def _smooth_saddle(problem: Problem) -> ReferenceOptimum:
     numeric = numeric_of(problem)
     method = InteriorPoint(numeric)
     for rough in method.approach((1e-6, 1e-8, TOLERANCE)):
-        saddle, residual = _polished(method, rough)
+        saddle, residual = _polish(method, rough)
         if residual <= TOLERANCE:
             break
     jacobian = numeric.jacobian(saddle.x)
@@ -163,10 +163,10 @@ def _smooth_saddle(problem: Problem) -> ReferenceOptimum:
         )
     method.require_convex(saddle.x, saddle.mu)
     _require_minimum(numeric, saddle)
-    return _described(numeric, saddle, jacobian, residual)
+    return _describe(numeric, saddle, jacobian, residual)
 
 
-def _polished(method: InteriorPoint, rough: Solution) -> tuple[Solution, float]:
+def _polish(method: InteriorPoint, rough: Solution) -> tuple[Solution, float]:
     """Newton steps until they no longer move; a few may be bad while the active set settles."""
     numeric = method.numeric
     best = now = rough
@@ -200,7 +200,7 @@ def _newton(method: InteriorPoint, now: Solution) -> Solution:
     mu = np.where(rows, now.mu, 0.0)
     active = np.concatenate([rows, low[free], high[free]]).astype(np.float64)
     forces = np.append(mu, np.zeros(2 * free.size))
-    point = method.at(x, np.zeros_like(forces), forces)
+    point = method.iterate_at(x, np.zeros_like(forces), forces)
     slopes = sparse.diags_array(active) @ point.A
     method.solver.factor(method.hessian(x, mu), slopes, 1.0 - active)
     dx, dmu = method.solver.solve(point.dual, active * point.G)
@@ -229,7 +229,7 @@ def _rounding(saddle: Solution, jacobian: Matrix) -> float:
     return rounding if rounding <= BLUR * (1.0 + size_x) else 0.0
 
 
-def _described(
+def _describe(
     numeric: Numeric, saddle: Solution, jacobian: Matrix, residual: float
 ) -> ReferenceOptimum:
     x, mu, m = saddle.x, saddle.mu, numeric.rows

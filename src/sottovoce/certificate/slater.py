@@ -61,14 +61,14 @@ def slater_point(cloud: CloudView, domain: Sequence[Group]) -> SlaterPoint:
     has_equalities = bool(constraints.equal.any())
     best, least = np.empty(0), np.inf
     for candidate in _candidates(constraints, domain):
-        point = _met(constraints, domain, candidate) if has_equalities else candidate
+        point = _meet_equalities(constraints, domain, candidate) if has_equalities else candidate
         worst = constraints.worst(point)
         if worst < least or not best.size:
             best, least = point, worst
         if least < 0.0:
             break
     if small and not (constraints.equal.all() and constraints.missed(best) <= _MET):
-        best = _better(constraints, [best, *_inside(cloud, domain)])
+        best = _best(constraints, [best, *_points_of_most_slack(cloud, domain)])
     best.flags.writeable = False
     upper = constraints.upper(best)
     if constraints.missed(best) > _MET:
@@ -155,7 +155,7 @@ def _candidates(constraints: _Constraints, domain: Sequence[Group]) -> Iterator[
         yield x
 
 
-def _met(constraints: _Constraints, domain: Sequence[Group], start: Array) -> Array:
+def _meet_equalities(constraints: _Constraints, domain: Sequence[Group], start: Array) -> Array:
     """The point of the box that misses the equalities least, by Newton's method from ``start``.
 
     Each step is the shortest by the states that no bound has stopped.
@@ -188,12 +188,12 @@ def _solution(gram: Array, right: Array) -> Array:
         return np.asarray(np.linalg.pinv(gram, hermitian=True) @ right)
 
 
-def _better(constraints: _Constraints, points: Sequence[Array]) -> Array:
+def _best(constraints: _Constraints, points: Sequence[Array]) -> Array:
     """The point that meets the equalities; of several that do, the one with the largest slack."""
     return min(points, key=lambda x: (max(constraints.missed(x), _MET), constraints.worst(x)))
 
 
-def _inside(cloud: CloudView, domain: Sequence[Group]) -> list[Array]:
+def _points_of_most_slack(cloud: CloudView, domain: Sequence[Group]) -> list[Array]:
     """The point of the boxes with the largest slack; none where the method fails."""
     stated = unchecked_problem(
         groups=tuple(domain),

@@ -13,7 +13,7 @@ from typing import final
 import numpy as np
 from numpy.typing import NDArray
 
-from sottovoce.formula.canonical import rebuilt
+from sottovoce.formula.canonical import rebuild
 from sottovoce.formula.derive import is_smooth
 from sottovoce.formula.expression import NONSMOOTH, ZERO, Expression
 from sottovoce.problem.agents import Array, Group, read_only
@@ -116,7 +116,7 @@ class _ProblemWriter:
             return self.single[names.pop()].of(expr)
         if expr.op in NONSMOOTH:
             return self.shared.of(expr)
-        return rebuilt(expr, [self.formula(a) for a in expr.args])
+        return rebuild(expr, [self.formula(a) for a in expr.args])
 
     def family(self, family: Constraint) -> Constraint:
         """The smooth form of rows."""

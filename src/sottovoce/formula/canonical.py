@@ -61,7 +61,7 @@ def canonical(expr: Expression) -> Expression:
 
     if expr._depth < 0 and expr._canonical is None:
         for part in nodes((expr,), missing):
-            part._canonical = _combined(part, counts.pop(part))
+            part._canonical = _combine(part, counts.pop(part))
     return expr if expr._canonical is None else expr._canonical
 
 
@@ -95,17 +95,17 @@ def _operands(expr: Expression) -> _Counts:
     return counts
 
 
-def _combined(expr: Expression, counts: _Counts) -> Expression:
+def _combine(expr: Expression, counts: _Counts) -> Expression:
     """The canonical node of an operation whose operands have their forms."""
     forms = [a if a._canonical is None else a._canonical for a in counts]
     if isinstance(counts, dict):
         repeated: Callable[..., Expression] = power if expr.op == Op.MUL else _multiple
         pairs = zip(forms, counts.values(), strict=True)
         forms = [form if k == 1 else repeated(form, k) for form, k in pairs]
-    return rebuilt(expr, forms)
+    return rebuild(expr, forms)
 
 
-def rebuilt(expr: Expression, args: Sequence[Expression], value: Content = None) -> Expression:
+def rebuild(expr: Expression, args: Sequence[Expression], value: Content = None) -> Expression:
     """The operation of a node on other canonical operands, with its own value or another."""
     if not expr.args:
         return expr
@@ -126,7 +126,7 @@ def _canonical_node(op: str, args: tuple[Expression, ...], value: Content = None
     return node
 
 
-def _joined(op: str, args: Sequence[Expression]) -> Expression:
+def _join(op: str, args: Sequence[Expression]) -> Expression:
     """A canonical sum, product, maximum or norm; of one operand, itself."""
     return args[0] if len(args) == 1 else _canonical_node(op, tuple(args))
 
@@ -149,7 +149,7 @@ def coefficient(expr: Expression) -> tuple[Scalar, Expression]:
     if expr.op == Op.NUMBER:
         return expr.value, ONE
     if expr.op == Op.MUL and expr.args[0].op == Op.NUMBER:
-        return expr.args[0].value, _joined(Op.MUL, expr.args[1:])
+        return expr.args[0].value, _join(Op.MUL, expr.args[1:])
     return 1, expr
 
 
@@ -158,7 +158,7 @@ def split_constant(expr: Expression) -> tuple[Scalar, Expression]:
     if expr.op == Op.NUMBER:
         return expr.value, ZERO
     if expr.op == Op.ADD and expr.args[-1].op == Op.NUMBER:
-        return expr.args[-1].value, _joined(Op.ADD, expr.args[:-1])
+        return expr.args[-1].value, _join(Op.ADD, expr.args[:-1])
     return 0, expr
 
 
@@ -237,7 +237,7 @@ def add(*terms: Expression) -> Expression:
     constant = exact_sum(constants)
     if constant or not args:
         args.append(number(constant))
-    return _joined(Op.ADD, args)
+    return _join(Op.ADD, args)
 
 
 def multiply(*operands: Expression) -> Expression:
@@ -277,7 +277,7 @@ def multiply(*operands: Expression) -> Expression:
     moving = in_order(p for p in joined if p.op != Op.NUMBER)
     if not moving:
         return number(scale)
-    return _multiple(_joined(Op.MUL, moving), scale)
+    return _multiple(_join(Op.MUL, moving), scale)
 
 
 def negate(expr: Expression) -> Expression:
@@ -393,7 +393,7 @@ def maximum_of(*pieces: Expression) -> Expression:
         constant, rest = split_constant(piece)
         rivals = (constant, largest.get(rest, constant))
         largest[rest] = max(rivals, key=lambda c: (c, not isinstance(c, float)))  # 1/2, then 0.5
-    return _joined(Op.MAX, in_order([add(rest, number(c)) for rest, c in largest.items()]))
+    return _join(Op.MAX, in_order([add(rest, number(c)) for rest, c in largest.items()]))
 
 
 def where_of(condition: Expression, yes: Expression, no: Expression) -> Expression:
@@ -410,7 +410,7 @@ def euclidean_of(*parts: Expression) -> Expression:
     moving = in_order(_leading_positive(p)[1] for p in parts if not p.is_zero)
     if not moving or (all(p.op == Op.NUMBER for p in moving) and not is_exact()):
         return number(math.hypot(*(float(p.value) for p in moving)))
-    return absolute_of(moving[0]) if len(moving) == 1 else _joined(Op.NORM, moving)
+    return absolute_of(moving[0]) if len(moving) == 1 else _join(Op.NORM, moving)
 
 
 def along(*operands: Expression) -> Expression:
@@ -453,7 +453,7 @@ _CONSTRUCTORS: dict[str, Callable[..., Expression]] = {
 # Rewriting ----------------------------------------------------------------------------------------
 
 
-def rebuilt_by(
+def rebuild_by(
     expr: Expression, rule: Callable[[Expression, Sequence[Expression]], Expression]
 ) -> Expression:
     """Apply ``rule(node, rewritten operands)`` to every distinct node."""
@@ -470,7 +470,7 @@ def substitute(expr: Expression, values: Mapping[Expression, Expression]) -> Exp
     def replaced(part: Expression) -> Expression:
         if part not in results:
             args = [replaced(a) for a in part.args]
-            results[part] = rebuilt(part, args) if any(map(is_not, args, part.args)) else part
+            results[part] = rebuild(part, args) if any(map(is_not, args, part.args)) else part
         return results[part]
 
     return replaced(expr) if values else expr
@@ -484,15 +484,15 @@ def expand(expr: Expression) -> Expression:
 
     def expanded(part: Expression, args: Sequence[Expression]) -> Expression:
         if part.op == Op.MUL:
-            return _distributed(args)
+            return _distribute(args)
         if part.op == Op.POW and is_integer(part.value) and part.value > 1:
-            return _distributed([*args] * int(part.value))
-        return rebuilt(part, args)
+            return _distribute([*args] * int(part.value))
+        return rebuild(part, args)
 
-    return rebuilt_by(expr, expanded)
+    return rebuild_by(expr, expanded)
 
 
-def _distributed(args: Sequence[Expression]) -> Expression:
+def _distribute(args: Sequence[Expression]) -> Expression:
     result: Expression = ONE
     terms = 0
     for factor in args:
@@ -519,7 +519,7 @@ def _multiple(expr: Expression, scale: Scalar) -> Expression:
         value, rest = exact_product((scale, expr.args[0].value)), expr.args[1:]
     else:
         value, rest = scale, factors(expr)
-    return _joined(Op.MUL, rest if value == 1 else (number(value), *rest))
+    return _join(Op.MUL, rest if value == 1 else (number(value), *rest))
 
 
 def _finite(function: Callable[[float], float], argument: Expression) -> float:
@@ -547,24 +547,24 @@ def in_order(exprs: Iterable[Expression]) -> list[Expression]:
     """
     ordered = list(exprs)
     if len(ordered) > 1:
-        ordered.sort(key=_light_key)
+        ordered.sort(key=_name_key)
         if any(a._key == b._key for a, b in pairwise(ordered)):
-            ordered.sort(key=lambda e: (_light_key(e), _digests(e)))
+            ordered.sort(key=lambda e: (_name_key(e), _digests(e)))
     return ordered
 
 
 def name_keys(expr: Expression) -> tuple[str, ...]:
     """Keys of the names in a formula, sorted; their numbers compare as numbers: x2, x10."""
-    inner: tuple[str, ...] = _light_key(expr)[1]
+    inner: tuple[str, ...] = _name_key(expr)[1]
     return inner
 
 
-def _light_key(expr: Expression) -> tuple[bool, tuple[str, ...], float]:
+def _name_key(expr: Expression) -> tuple[bool, tuple[str, ...], float]:
     if expr._key is None:
         if expr.op == Op.SYMBOL:
             expr._key = False, (_DIGITS.sub(_numbered, expr.value),), -1.0
             return expr._key
-        below = [_light_key(a)[1] for a in expr.args if a.op != Op.NUMBER]
+        below = [_name_key(a)[1] for a in expr.args if a.op != Op.NUMBER]
         inner = below[0] if len(below) == 1 else tuple(sorted({n for b in below for n in b}))
         expr._key = not inner, inner, -_degree(expr)
     return expr._key

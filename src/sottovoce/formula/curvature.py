@@ -203,7 +203,7 @@ class Calculus:
     def of(self, expr: Expression) -> Curvature:
         """Return what the rules prove of a canonical formula."""
         if expr not in self._known:
-            self._known[expr] = self._judged(expr)
+            self._known[expr] = self._judge(expr)
         return self._known[expr]
 
     def affine(self, expr: Expression) -> bool:
@@ -227,7 +227,7 @@ class Calculus:
     def _moving(self, expr: Expression) -> Variables:
         return expr.symbols & self._variables
 
-    def _judged(self, expr: Expression) -> Curvature:
+    def _judge(self, expr: Expression) -> Curvature:
         if not self._moving(expr) or expr.is_symbol:
             return _AFFINE
         rules = {Op.ADD: self._sum, Op.MUL: self._product, Op.POW: self._power, Op.EXP: self._exp,
@@ -337,10 +337,10 @@ class Calculus:
     # Products and powers --------------------------------------------------------------------------
 
     def _product(self, expr: Expression) -> Curvature:
-        still = [f for f in expr.args if not self._moving(f)]
+        fixed = [f for f in expr.args if not self._moving(f)]
         moving = [f for f in expr.args if self._moving(f)]
-        if still:
-            return self._multiple(multiply(*still), self.of(multiply(*moving)), expr)
+        if fixed:
+            return self._multiple(multiply(*fixed), self.of(multiply(*moving)), expr)
         if self.is_quadratic(expr):
             return self._quadratic(expr)
         proven = self._monomial([base_exponent(f) for f in moving])
@@ -415,9 +415,9 @@ class Calculus:
         return self.positive(base, strict=p < 0)
 
     def _root_of_product(self, base: Expression, p: Scalar) -> Curvature:
-        still = multiply(*(f for f in base.args if not self._moving(f)))
+        fixed = multiply(*(f for f in base.args if not self._moving(f)))
         powers = [base_exponent(f) for f in base.args if self._moving(f)]
-        fine = self.positive(still) and all(self.positive(b, strict=False) for b, _ in powers)
+        fine = self.positive(fixed) and all(self.positive(b, strict=False) for b, _ in powers)
         return self._monomial([(b, q * p) for b, q in powers]) if fine else Curvature()
 
     def _monomial(self, powers: Powers) -> Curvature:

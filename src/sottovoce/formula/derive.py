@@ -27,8 +27,8 @@ from sottovoce.formula.canonical import (
     maximum_of,
     multiply,
     power,
-    rebuilt,
-    rebuilt_by,
+    rebuild,
+    rebuild_by,
     sign_of,
     subtract,
     where_of,
@@ -56,9 +56,9 @@ def exact(expr: Expression) -> Expression:
     def fraction(part: Expression, args: Sequence[Expression]) -> Expression:
         if part.is_number:
             return number(Fraction(part.value))
-        return rebuilt(part, args, Fraction(part.value) if part.op in (Op.POW, Op.HUBER) else None)
+        return rebuild(part, args, Fraction(part.value) if part.op in (Op.POW, Op.HUBER) else None)
 
-    return rebuilt_by(expr, fraction)
+    return rebuild_by(expr, fraction)
 
 
 def gradient(expr: Expression, symbols: Iterable[Expression]) -> dict[Expression, Expression]:
@@ -100,8 +100,8 @@ def is_affine(expr: Expression, symbols: Collection[Expression] | None = None) -
     ``sqrt(x)**2`` is not: it has no value below 0.
     """
     variables = expr.symbols if symbols is None else expr.symbols.intersection(symbols)
-    bent = (p for p in nodes((expr,)) if p.op in NONSMOOTH | SLOPES or has_domain(p))
-    if any(part.symbols & variables for part in bent):
+    nonlinear = (p for p in nodes((expr,)) if p.op in NONSMOOTH | SLOPES or has_domain(p))
+    if any(part.symbols & variables for part in nonlinear):
         return False
     return not any(slope.symbols & variables for slope in gradient(expr, variables).values())
 

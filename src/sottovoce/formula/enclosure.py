@@ -163,10 +163,10 @@ def enclose(expr: Expression, box: IntervalBox) -> Interval:
     which the formula is undefined, the enclosure is the whole line.
     """
     values = evaluate(expr, box)
-    return _spread(values[expr], _doubt(expr, values), _shape(box))
+    return _spread(values[expr], _maybe_undefined(expr, values), _shape(box))
 
 
-def _doubt(expr: Expression, values: Mapping[Expression, Interval]) -> BoolArray:
+def _maybe_undefined(expr: Expression, values: Mapping[Expression, Interval]) -> BoolArray:
     unmet = (
         _unmet(relation, values[base])[0] & ~certainly_positive(base, values)
         for base, relation, _ in demands(expr)
@@ -183,11 +183,11 @@ def enclose_with_gradient(
     """
     slopes = _slopes(expr, tuple(variables))
     values = evaluate(expr, box, slopes)
-    doubt, shape = _doubt(expr, values), _shape(box)
-    jumps = reduce(np.logical_or, (_may_jump(n, values) for n in _order(expr)), doubt)
+    maybe_undefined, shape = _maybe_undefined(expr, values), _shape(box)
+    jumps = reduce(np.logical_or, (_may_jump(n, values) for n in _order(expr)), maybe_undefined)
     ends = [_spread(values[slope], jumps, shape) for slope in slopes]
     gradient = wrap(np.stack([e.lower for e in ends]), np.stack([e.upper for e in ends]))
-    return _spread(values[expr], doubt, shape), gradient
+    return _spread(values[expr], maybe_undefined, shape), gradient
 
 
 @lru_cache(maxsize=4096)
@@ -216,10 +216,13 @@ def _shape(box: IntervalBox) -> tuple[int, ...]:
     return np.broadcast_shapes(*(side.shape for side in box.values()))
 
 
-def _spread(value: Interval, doubt: BoolArray, shape: tuple[int, ...]) -> Interval:
+def _spread(value: Interval, maybe_undefined: BoolArray, shape: tuple[int, ...]) -> Interval:
     lower, upper = value.lower, value.upper
-    if np.any(doubt):
-        lower, upper = np.where(doubt, -np.inf, lower), np.where(doubt, np.inf, upper)
+    if np.any(maybe_undefined):
+        lower, upper = (
+            np.where(maybe_undefined, -np.inf, lower),
+            np.where(maybe_undefined, np.inf, upper),
+        )
     return wrap(np.broadcast_to(lower, shape), np.broadcast_to(upper, shape))
 
 

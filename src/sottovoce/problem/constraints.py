@@ -212,12 +212,12 @@ class Total:
             self._require_rows(other.offset.size)
             return Total(
                 sums=self.sums + other.sums,
-                rest=_add(self.rest, other.rest),
+                rest=_add_rows(self.rest, other.rest),
                 offset=read_only(self.offset + other.offset),
                 linear=self.linear if other.linear is None else other.linear.plus(self.linear),
             )
         if isinstance(other, Expression) and not canonical(other).is_number:
-            return replace(self, rest=_add(self.rest, (canonical(other),) * self.offset.size))
+            return replace(self, rest=_add_rows(self.rest, (canonical(other),) * self.offset.size))
         constant = np.atleast_1d(_numbers(other))
         if constant.size != 1:
             self._require_rows(constant.size)
@@ -288,11 +288,11 @@ def total_over(group: Group, terms: Sequence[Expression], weights: Weights = Non
     """Return sums over a group of agents, of formulas in its symbols."""
     if not terms:
         raise ProblemError(f"total over {group.name} must have at least one term, got none")
-    held = None
+    checked_weights = None
     if weights is not None:
         what = f"A in A @ x, weights over {group.name},"
-        held = _matrix(weights, group.count, what, f"agent of {group.name}")
-    part = FleetSum(group=group, terms=tuple(terms), weights=held)
+        checked_weights = _matrix(weights, group.count, what, f"agent of {group.name}")
+    part = FleetSum(group=group, terms=tuple(terms), weights=checked_weights)
     return Total(sums=(part,), rest=(), offset=read_only(np.zeros(part.rows)))
 
 
@@ -416,7 +416,7 @@ def _matrix(weights: Weights, columns: int, what: str, each: str) -> Weights:
     return matrix
 
 
-def _add(left: Sequence[Expression], right: Sequence[Expression]) -> tuple[Expression, ...]:
+def _add_rows(left: Sequence[Expression], right: Sequence[Expression]) -> tuple[Expression, ...]:
     if not left or not right:
         return tuple(left or right)
     return tuple(add(a, b) for a, b in zip(left, right, strict=True))

@@ -32,7 +32,7 @@ from sottovoce.formula.canonical import (
     negate,
     pieces_of,
     power,
-    rebuilt,
+    rebuild,
     subtract,
 )
 from sottovoce.formula.derive import is_smooth
@@ -134,7 +134,7 @@ class EpigraphWriter:
             t = self._size(canonical(above - below), s)
             tail = multiply(number(2 * expr.value), t)
             return add(power(subtract(inner[0], s), 2), tail)
-        return rebuilt(expr, inner)
+        return rebuild(expr, inner)
 
     def _size(self, stated: Expression, a: Expression) -> Expression:
         t = self._variable(stated)

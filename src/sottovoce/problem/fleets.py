@@ -19,7 +19,7 @@ from typing import Any, NamedTuple, TypeAlias, TypeVar, final
 import numpy as np
 from numpy.typing import NDArray
 
-from sottovoce.formula.canonical import add, addends, in_order, multiply, rebuilt, substitute
+from sottovoce.formula.canonical import add, addends, in_order, multiply, rebuild, substitute
 from sottovoce.formula.connected import Indices, connected
 from sottovoce.formula.expression import NONSMOOTH, ONE, SLOPES, ZERO, Expression, number, symbol
 from sottovoce.problem.agents import Array, Group, lower_bounds, read_only, upper_bounds
@@ -506,7 +506,7 @@ def parametrised(
         # Non-smooth functions depend on the signs of numbers, which therefore stay.
         if part.op in NONSMOOTH | SLOPES or not part.args:
             return part
-        return rebuilt(part, [written(a) for a in part.args])
+        return rebuild(part, [written(a) for a in part.args])
 
     if not formula.symbols:
         return written(formula)

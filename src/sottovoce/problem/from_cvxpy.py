@@ -20,7 +20,7 @@ from sottovoce.formula import functions
 from sottovoce.formula.canonical import canonical, expand
 from sottovoce.formula.expression import ZERO, Expression, Relation, expression
 from sottovoce.problem.agents import Agents, agents
-from sottovoce.problem.decompose import Owners, separated
+from sottovoce.problem.decompose import Owners, separate
 from sottovoce.problem.linear_rows import coefficients
 from sottovoce.problem.problem import Problem
 
@@ -167,9 +167,9 @@ def _objectives(
     sign = -1 if type(objective).__name__ == "Maximize" else 1
     (value,) = np.ravel(_evaluate(objective.args[0], values))
     total = canonical(expression(sign * value))
-    terms, constant, mixing = separated(total, owner)
+    terms, constant, mixing = separate(total, owner)
     if mixing:
-        terms, constant, mixing = separated(expand(total), owner)
+        terms, constant, mixing = separate(expand(total), owner)
     if mixing:
         raise ProblemError(
             f"each term of the objective must name one agent, got {mixing[0]}: give its variables "

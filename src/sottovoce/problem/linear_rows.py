@@ -60,15 +60,15 @@ class Linear:
 
     def formula(self, row: int) -> Expression:
         """Row ``row``, from 0, written out."""
-        here = self._span(row)
-        pairs = zip(self.values[here], self.column[here], strict=True)
+        span = self._span(row)
+        pairs = zip(self.values[span], self.column[span], strict=True)
         return add(*(multiply(number(w), self.symbols[c]) for w, c in pairs))
 
     def only(self, row: int) -> Linear:
         """Row ``row``, from 0, with the components that it names."""
-        here = self._span(row)
-        symbols = [self.symbols[c] for c in self.column[here]]
-        return linear_rows(symbols, self.values[np.newaxis, here])
+        span = self._span(row)
+        symbols = [self.symbols[c] for c in self.column[span]]
+        return linear_rows(symbols, self.values[np.newaxis, span])
 
     def _span(self, row: int) -> slice:
         return slice(*np.searchsorted(self.row, (row, row + 1)))
@@ -177,5 +177,5 @@ def coefficients(formula: Expression) -> tuple[dict[Expression, float], float] |
 
 def exact_float(value: Scalar) -> float | None:
     """A number in float64 if that holds it to the last bit."""
-    near = float(value)
-    return near if near == value else None
+    rounded = float(value)
+    return rounded if rounded == value else None
