@@ -15,13 +15,7 @@ from random_formulas import NAMES, OURS, any_formula, ours, points, value
 from formula_values import evaluate
 from sottovoce.errors import ProblemError
 from sottovoce.formula import expression
-from sottovoce.formula.canonical import (
-    canonical,
-    digest,
-    expand,
-    rebuild,
-    substitute,
-)
+from sottovoce.formula.canonical import canonical, expand, rebuild, substitute
 from sottovoce.formula.expression import Expression, Op, interned, nodes, number, symbol
 from sottovoce.formula.functions import (
     exp,
@@ -35,6 +29,7 @@ from sottovoce.formula.functions import (
     sqrt,
     sum_squares,
 )
+from sottovoce.formula.order import digest
 
 x, y, z = symbol("x"), symbol("y"), symbol("z")
 

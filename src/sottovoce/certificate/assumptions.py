@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
-import scipy.sparse as sparse
 
 from sottovoce.certificate.contributions import sum_ranges
 from sottovoce.certificate.convexity import SMOOTH, Judgement, convexity, smoothness
@@ -19,7 +18,7 @@ from sottovoce.formula.canonical import negate
 from sottovoce.formula.curvature import curvature
 from sottovoce.formula.expression import ZERO, Expression
 from sottovoce.problem.agents import Group
-from sottovoce.problem.constraints import Constraint, FleetSum
+from sottovoce.problem.constraints import numbered
 from sottovoce.problem.fleets import fleets_of
 from sottovoce.problem.problem import CloudView, Problem
 
@@ -67,7 +66,7 @@ def public_assumptions(cloud: CloudView, domain: Sequence[Group]) -> Iterator[As
     boxes = {group.name: group for group in domain}
     named = [group for group in domain if group.count == 1]
     proven = _proven_by_template(cloud, domain)
-    for first, family in _with_first_row(cloud.constraints):
+    for first, family in numbered(cloud.constraints):
         if family.linear is not None:
             for row in range(family.rows):
                 yield from _proven_row(family.label(row), first + row)
@@ -79,7 +78,7 @@ def public_assumptions(cloud: CloudView, domain: Sequence[Group]) -> Iterator[As
         for part in family.sums:
             for t, h in enumerate(part.terms):
                 # One proof per term and sign of its weights serves all rows that use it.
-                for sign in _signs(part):
+                for sign in part.signs:
                     term = h if sign > 0 else negate(h)
                     yield from _of_term(family.label(t), first + t, term, [boxes[part.group.name]])
     yield from _regions(cloud, domain)
@@ -91,7 +90,7 @@ def _proven_by_template(cloud: CloudView, domain: Sequence[Group]) -> set[int]:
     """Rows over many agents, each term of a single one, proven once per template of terms."""
     large = {
         first + row
-        for first, family in _with_first_row(cloud.constraints)
+        for first, family in numbered(cloud.constraints)
         for row, g in enumerate(family.rest)
         if len(g.symbols) > _MANY
     }
@@ -119,13 +118,6 @@ def _proven_row(label: str, row: int) -> Iterator[Assumption]:
         yield Assumption(name=f"{name} of {label}", status="proven", detail=detail, row=row)
 
 
-def _with_first_row(families: Sequence[Constraint]) -> Iterator[tuple[int, Constraint]]:
-    first = 0
-    for family in families:
-        yield first, family
-        first += family.rows
-
-
 def _regions(cloud: CloudView, domain: Sequence[Group]) -> Iterator[Assumption]:
     if not cloud.sums.regions:
         return
@@ -150,13 +142,11 @@ def convex_sums(
             stated[a.row] = stated.get(a.row, True) and a.status == "proven"
     boxes = [group for group in domain if group.count == 1]
     facts: dict[int, bool] = {}
-    for origin, (row, _) in zip(
-        cloud.sums.origins, _with_first_row(cloud.constraints), strict=True
-    ):
+    for origin, (row, _) in zip(cloud.sums.origins, numbered(cloud.constraints), strict=True):
         if origin.as_stated:
             for r in range(origin.count):
                 facts[origin.first + r] = stated.get(row + r, False)
-    for row, family in _with_first_row(cloud.sums.families):
+    for row, family in numbered(cloud.sums.families):
         for r, formula in enumerate(() if family.sums else family.rest or (ZERO,) * family.rows):
             if row + r not in facts:
                 facts[row + r] = curvature(formula).is_convex or (
@@ -305,10 +295,3 @@ def _saddle_status(problem: Problem, strict: bool, sound: bool) -> tuple[Status,
         f"{detail}; nothing curves L along component {saddle.flat[0] + 1} of x, so that "
         "x-hat may not be unique: make the objectives strictly convex"
     )
-
-
-def _signs(part: FleetSum) -> list[int]:
-    if part.weights is None:
-        return [1]
-    weights: Any = part.weights.data if sparse.issparse(part.weights) else part.weights
-    return [sign for sign in (1, -1) if np.any(np.sign(weights) == sign)]

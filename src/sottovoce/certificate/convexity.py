@@ -20,11 +20,12 @@ from sottovoce.certificate.hessian import (
     sample_points,
 )
 from sottovoce.errors import InputError, ProblemError
-from sottovoce.formula.canonical import in_order, negate, substitute
+from sottovoce.formula.canonical import negate, substitute
 from sottovoce.formula.curvature import NONE, BoxSigns, Calculus, FormSigns, Variables, brief
 from sottovoce.formula.derive import exact, gradient, is_smooth
 from sottovoce.formula.enclosure import demands
 from sottovoce.formula.expression import Expression, exactly, nodes, number
+from sottovoce.formula.order import in_order
 from sottovoce.problem.agents import Array
 
 Box = Mapping[Expression, tuple[ArrayLike, ArrayLike]]

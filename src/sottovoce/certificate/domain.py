@@ -31,9 +31,9 @@ from sottovoce.problem.constraints import Constraint
 from sottovoce.problem.problem import CloudView
 from sottovoce.problem.sums import Sums
 
-MARGIN = 0.01
-_WIDE = 10.0
-_SWEEPS = 30
+MARGIN = 0.01  # of the new width, by which a side that moved is moved back
+_WIDE = 10.0  # margins of components that enter no derivative of a sum
+_SWEEPS = 30  # over all constraints, at most
 _ZERO = interval(0.0, 0.0)
 _ONE = interval(1.0, 1.0)
 _MIN_SHRINKAGE = (
@@ -130,7 +130,7 @@ def _inequalities(stated: Constraint) -> Iterator[Constraint]:
     if stated.equality:
         yield replace(
             stated,
-            sums=tuple(replace(p, terms=tuple(map(negate, p.terms))) for p in stated.sums),
+            sums=tuple(part.mapped(negate) for part in stated.sums),
             rest=tuple(map(negate, stated.rest)),
             offset=-stated.offset,
             linear=None if stated.linear is None else stated.linear.times(-1.0),

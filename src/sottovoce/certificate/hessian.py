@@ -12,19 +12,13 @@ import numpy as np
 from numpy.polynomial.polynomial import polyder, polydiv, polytrim, polyval
 from numpy.typing import NDArray
 
-from sottovoce.formula.canonical import (
-    addends,
-    base_exponent,
-    coefficient,
-    expand,
-    in_order,
-    is_integer,
-)
+from sottovoce.formula.canonical import addends, base_exponent, coefficient, expand, is_integer
 from sottovoce.formula.curvature import Signs, connected_blocks
 from sottovoce.formula.derive import hessian
 from sottovoce.formula.enclosure import enclose
 from sottovoce.formula.expression import ZERO, Expression
 from sottovoce.formula.intervals import Interval
+from sottovoce.formula.order import in_order
 from sottovoce.problem.agents import Array
 
 Claim = Callable[[Array, Array], NDArray[np.bool_]]
@@ -35,6 +29,14 @@ Polynomial: TypeAlias = Any
 
 _AGENTS_AT_ONCE = 1 << 16  # agents of a fleet judged at a time
 _FINITE_BUDGET = 4096  # boxes to prove a formula finite: a second or less
+_POINTS = 1024  # of the even sequence in which a counterexample is looked for
+_MOST_CORNERS = 8  # variables up to which all corners of a box are points
+_MOST_SAMPLES = 1 << 14  # points of all agents together
+_EVENLY = 64  # agents of a fleet whose boxes are sampled, besides those with extreme bounds
+_LOWEST = 8  # points with the lowest eigenvalues whose directions are tried
+_CONDITION = 2.0**-50  # per row: a smaller ratio of eigenvalues is not told from 0
+_PRODUCT_ERROR = 1e-14  # per row: relative error of two matrix products, far above 2^-52
+_DOMINANCE = 1e-10  # by which dominance must hold, above the rounding of its own sums
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -227,7 +229,7 @@ class Hessian:
                 middle = (low + high) / 2 * (moving[:, :, None] & moving[:, None, :])
             middle[~np.isfinite(middle).all(axis=(1, 2))] = 0.0
             values, vectors = np.linalg.eigh(middle)
-            for k in np.argsort(values[:, 0], kind="stable")[:8]:
+            for k in np.argsort(values[:, 0], kind="stable")[:_LOWEST]:
                 vector = vectors[k, :, 0]
                 largest = vector[np.abs(vector).argmax()]
                 direction = np.where(moving[k], np.round(vector / largest, 6), 0.0)
@@ -249,17 +251,21 @@ def sample_points(
     agents with extreme bounds or parameters and others evenly spaced.
     """
     s = len(symbols)
-    spread = _spread(1024, s)
-    corners = np.array(list(product((0.0, 1.0), repeat=s))) if s <= 8 else np.round(spread[:256])
+    spread = _spread(_POINTS, s)
+    corners = (
+        np.array(list(product((0.0, 1.0), repeat=s)))
+        if s <= _MOST_CORNERS
+        else np.round(spread[:256])
+    )
     unit = np.concatenate([np.full((1, s), 0.5), corners.reshape(-1, s), spread])
     agents = np.zeros(1, dtype=np.intp)
     if region.agents > 1:
         ends = [b[x] for x in symbols for b in (region.lower, region.upper) if b[x].size > 1]
         extremes = [k for b in ends for k in (int(b.argmin()), int(b.argmax()))]
-        evenly = np.linspace(0, region.agents - 1, num=min(region.agents, 64)).astype(np.intp)
+        evenly = np.linspace(0, region.agents - 1, num=min(region.agents, _EVENLY)).astype(np.intp)
         agents = np.unique(np.concatenate([np.array(extremes, dtype=np.intp), evenly]))
     lower, upper = region.boxes(symbols, agents)
-    unit = unit[: max(64, (1 << 14) // agents.size)]
+    unit = unit[: max(64, _MOST_SAMPLES // agents.size)]
     width = (upper - lower)[:, None, :]
     points = np.clip(lower[:, None, :] + unit * width, lower[:, None, :], upper[:, None, :])
     free = np.broadcast_to(width > 0, points.shape)
@@ -341,15 +347,15 @@ def _positive_definite(low: Array, high: Array) -> NDArray[np.bool_]:
     is_definite = np.asarray(np.isfinite(middle + radius).all(axis=(1, 2)))
     middle, radius = (np.where(is_definite[:, None, None], a, 0.0) for a in (middle, radius))
     values, vectors = np.linalg.eigh(middle)
-    is_definite &= values[:, 0] > k * 2.0**-50 * values[:, -1]
+    is_definite &= values[:, 0] > k * _CONDITION * values[:, -1]
     u = vectors / np.sqrt(np.where(is_definite[:, None], values, 1.0))[:, None, :]
     ut, size = np.swapaxes(u, 1, 2), np.abs(u)
     close = ut @ middle @ u
     on = np.diagonal(close, axis1=1, axis2=2)
     off = np.abs(close * (1.0 - np.eye(k))).sum(axis=2)
-    # Each product rounds by less than (k + 1) 2^-52 of |U'||M||U|; 1e-14 k covers both.
-    slack = np.swapaxes(size, 1, 2) @ (radius + 1e-14 * k * np.abs(middle)) @ size
-    dominant = on - (off + slack.sum(axis=2)) * (1 + 1e-10) > 1e-10
+    # Each product rounds by less than (k + 1) 2^-52 of |U'||M||U|.
+    slack = np.swapaxes(size, 1, 2) @ (radius + _PRODUCT_ERROR * k * np.abs(middle)) @ size
+    dominant = on - (off + slack.sum(axis=2)) * (1 + _DOMINANCE) > _DOMINANCE
     return np.asarray(is_definite & dominant.all(axis=1))
 
 

@@ -12,12 +12,12 @@ import scipy.sparse as sparse
 
 from sottovoce.certificate.supremum import cached_supremum
 from sottovoce.errors import CertificateError
-from sottovoce.formula.canonical import in_order
 from sottovoce.formula.connected import Indices
 from sottovoce.formula.derive import exact, gradient
 from sottovoce.formula.enclosure import IntervalBox, enclose
 from sottovoce.formula.expression import ZERO, Expression, exactly
 from sottovoce.formula.intervals import Interval
+from sottovoce.formula.order import in_order
 from sottovoce.problem.agents import Array, Group
 from sottovoce.problem.fleets import Fleet, WeightedTerms
 from sottovoce.problem.linear_rows import Weights

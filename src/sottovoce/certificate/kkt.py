@@ -25,13 +25,20 @@ from sottovoce.problem.agents import Array
 from sottovoce.problem.numeric import Numeric
 
 MAX_ITERATIONS = 300
-MIN_TAU = 1e-16
-MIN_STEP = 1e-8
+MIN_TAU = 1e-16  # of the complementarity target: below it products of float64 are noise
+MIN_STEP = 1e-8  # of a Newton step at which the line search gives up
+BOUND_SHARE = 0.99  # of the way to the nearest bound that a step goes, nearer as tau falls
+ARMIJO = 1e-4  # the part of the promised decrease that a step must bring
+MIN_CENTRING = 0.1  # of sigma, while the equations are further off than complementarity
+INSET = 0.05  # of a box's width that the start keeps from its bounds
+NEGATIVE = 1e-9  # below minus this share of a Hessian's largest entry an eigenvalue is negative
+ROUNDING = 1e-9  # of a tangent's terms: what float64 may add to a proof of infeasibility
 REGULARISATIONS = (1e-11, 1e-9, 1e-6)
 """What is added to the diagonal of a system scaled to size 1, the first that leaves it regular:
 rows that depend on each other and states without curvature stay solvable, and refinement takes the
 addition out again."""
-REFINEMENTS = 8
+EQUILIBRATIONS = 4  # passes that scale rows and columns towards largest entries of 1
+REFINEMENTS = 8  # at most, of a solution of the linear system
 PIVOT = 1e-3
 """A diagonal entry at least so large beside its column is a pivot, which keeps factors sparse."""
 
@@ -63,7 +70,7 @@ class KktSolver:
         lengths = np.diff(matrix.indptr)
         column, used = np.repeat(np.arange(n + m), lengths), lengths > 0
         self._scale = np.ones(n + m)
-        for _ in range(4):
+        for _ in range(EQUILIBRATIONS):
             sizes = np.abs(matrix.data) * self._scale[matrix.indices] * self._scale[column]
             largest = np.maximum.reduceat(sizes, matrix.indptr[:-1][used])
             self._scale[used] /= np.sqrt(np.where(largest > 0.0, largest, 1.0))
@@ -220,7 +227,7 @@ class InteriorPoint:
             ("weighted sum of the constraints", self.numeric.constraint_hessian(x, mu)),
         ):
             for h in (block.hessians(hessian) for block in self.numeric.blocks):
-                least = 1e-9 * float(np.max(np.abs(h)))
+                least = NEGATIVE * float(np.max(np.abs(h)))
                 try:
                     np.linalg.cholesky(h + (least or 1.0) * np.eye(h.shape[1]))
                 except np.linalg.LinAlgError:
@@ -231,7 +238,7 @@ class InteriorPoint:
 
     def _start(self) -> Iterate:
         lower, upper = self.numeric.lower, self.numeric.upper
-        margin = 0.05 * (upper - lower)
+        margin = INSET * (upper - lower)
         near_start = np.clip(self.numeric.start, lower + margin, upper - margin)
         x = min((near_start, 0.5 * (lower + upper)), key=self._violation)
         zero = np.zeros(self.inequality.size)
@@ -274,10 +281,10 @@ class InteriorPoint:
         parts = self._infeasibility(now, now)
         if max(np.max(np.abs(part), initial=0.0) for part in parts) > mean:
             # Products that vanish long before the equations hold would pin the point to a bound.
-            sigma = max(sigma, 0.1)
+            sigma = max(sigma, MIN_CENTRING)
         tau = max(MIN_TAU, sigma * mean)
         before = self._merit(now, tau, now)
-        short = max(0.99, 1.0 - mean)
+        short = max(BOUND_SHARE, 1.0 - mean)
         corrected = self._towards(now, tau - affine.slack * affine.mu)
         new = self._try(now, corrected, self._longest(now, corrected, short), tau, before)
         if new is not None:
@@ -304,7 +311,7 @@ class InteriorPoint:
             v + length * d for v, d in zip((now.x, now.slack, now.mu), step, strict=True)
         )
         new = self.iterate_at(x, slack, mu)
-        return new if self._merit(new, tau, now) <= (1.0 - 1e-4 * length) * before else None
+        return new if self._merit(new, tau, now) <= (1.0 - ARMIJO * length) * before else None
 
     def _longest(self, now: Iterate, step: Step, share: float) -> float:
         """The longest step, at most 1, that goes this share of the way to the nearest bound."""
@@ -336,5 +343,5 @@ class InteriorPoint:
         lower, upper = self.numeric.lower, self.numeric.upper
         descent = np.where(slopes > 0.0, lower - x, upper - x) * slopes
         reach = np.maximum(np.abs(lower), np.abs(upper))
-        rounding = 1e-9 * float(np.sum(np.abs(weighted)) + np.sum(np.abs(slopes) * reach))
+        rounding = ROUNDING * float(np.sum(np.abs(weighted)) + np.sum(np.abs(slopes) * reach))
         return float(np.sum(weighted) + np.sum(descent)) > rounding

@@ -21,13 +21,17 @@ from sottovoce.errors import CertificateError, ConvexityError
 from sottovoce.formula.derive import derivative
 from sottovoce.formula.tape import tape
 from sottovoce.problem.agents import Array, read_only
+from sottovoce.problem.constraints import numbered
 from sottovoce.problem.linear_rows import Matrix
 from sottovoce.problem.numeric import Numeric, numeric_of
 from sottovoce.problem.problem import Problem
 
 TOLERANCE = 1e-9
+"""The largest residual of a saddle point, in the units of x and mu."""
 MAX_POLISH = 200
+"""The most Newton steps behind the interior-point method."""
 PATIENCE = 3
+"""Newton steps in a row that may be worse than the best, while the active set settles."""
 STRICT = 1e-6
 """Below this a multiplier and its slack both count as zero."""
 ANGLE = 1e-12
@@ -39,6 +43,7 @@ SHARE = 1e-3
 BLUR = 1e-3
 """The largest residual, relative to x, that rounding may excuse."""
 PROBES = 4
+"""Random vectors by which a kernel shows: almost surely each of them has a part in it."""
 
 
 _known: WeakKeyDictionary[Problem, ReferenceOptimum] = WeakKeyDictionary()
@@ -313,13 +318,11 @@ def saddle_prices(problem: Problem, saddle: ReferenceOptimum) -> Array:
     sums = problem.cloud.sums
     prices = np.zeros(sums.count)
     mixing: list[tuple[int, int]] = []
-    row = 0
-    for family, origin in zip(problem.constraints, sums.origins, strict=True):
+    for (row, family), origin in zip(numbered(problem.constraints), sums.origins, strict=True):
         if origin.as_stated:
             prices[origin.first : origin.first + family.rows] = saddle.mu[row : row + family.rows]
         else:
             mixing += [(row + r, origin.first + r) for r in range(family.rows)]
-        row += family.rows
     if not mixing:
         return prices
     regions = {region.stated: region for region in sums.regions}

@@ -26,8 +26,10 @@ from sottovoce.problem.numeric import Numeric, numeric_of
 from sottovoce.problem.problem import CloudView, Problem
 
 _SMALL = 200  # states and rows up to which the slack is maximised, not just made positive
-_STEPS = 200
-_STEPS_OF_MILLIONS = 20
+_STEPS = 200  # of the conditional gradient, and of Newton's method for equalities
+_LARGE = 10**6  # states beyond which fewer steps are taken
+_STEPS_OF_LARGE = 20
+_DEFINITE = 1e-10  # of the trace, below which a Gram matrix is solved by least squares
 _GAP = 1e-9  # how near the largest slack must be, relative to the range of the rows
 _MET = 1e-9  # how far an equality may be off, relative to the numbers it adds up
 _LOCAL = 1e-6  # how far a local row or an equality beside it may be off, likewise
@@ -141,7 +143,7 @@ def _candidates(constraints: _Constraints, domain: Sequence[Group]) -> Iterator[
     yield upper
     x = lower / 2 + upper / 2
     yield x
-    for step in range(_STEPS if x.size <= 10**6 else _STEPS_OF_MILLIONS):
+    for step in range(_STEPS if x.size <= _LARGE else _STEPS_OF_LARGE):
         g = np.nan_to_num(constraints.rows.constraints(x), nan=0.0, posinf=0.0, neginf=0.0)
         spread = max(float(g.max() - g.min()), 1e-12) / (step + 1)
         weights = np.exp((g - g.max()) / spread)
@@ -182,7 +184,7 @@ def _meet_equalities(constraints: _Constraints, domain: Sequence[Group], start: 
 def _solution(gram: Array, right: Array) -> Array:
     """Solve ``gram y = right``; by least squares where the matrix is not safely definite."""
     try:
-        np.linalg.cholesky(gram - 1e-10 * np.trace(gram) * np.eye(len(gram)))
+        np.linalg.cholesky(gram - _DEFINITE * np.trace(gram) * np.eye(len(gram)))
         return np.asarray(np.linalg.solve(gram, right), dtype=np.float64)
     except np.linalg.LinAlgError:
         return np.asarray(np.linalg.pinv(gram, hermitian=True) @ right)

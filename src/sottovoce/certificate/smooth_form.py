@@ -120,20 +120,14 @@ class _ProblemWriter:
 
     def family(self, family: Constraint) -> Constraint:
         """The smooth form of rows."""
-        sums = tuple(
-            replace(part, terms=tuple(self.formula(h) for h in part.terms)) for part in family.sums
-        )
-        return replace(family, sums=sums, rest=tuple(self.formula(g) for g in family.rest))
+        sums = tuple(part.mapped(self.formula) for part in family.sums)
+        return replace(family, sums=sums, rest=tuple(map(self.formula, family.rest)))
 
 
 def _over(groups: Sequence[Group], families: Sequence[Constraint]) -> tuple[Constraint, ...]:
     """The same rows over the wider groups."""
     wider = {group.name: group for group in groups}
-    sums = (
-        tuple(replace(part, group=wider[part.group.name]) for part in family.sums)
-        for family in families
-    )
-    return tuple(replace(family, sums=s) for family, s in zip(families, sums, strict=True))
+    return tuple(family.over(wider) for family in families)
 
 
 def _widened(

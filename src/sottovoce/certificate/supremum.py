@@ -32,18 +32,12 @@ from sottovoce.certificate.forms import (
     uses,
 )
 from sottovoce.errors import CertificateError, InputError
-from sottovoce.formula.canonical import (
-    add,
-    coefficient,
-    in_order,
-    multiply,
-    negate,
-    substitute,
-)
+from sottovoce.formula.canonical import add, coefficient, multiply, negate, substitute
 from sottovoce.formula.derive import derivative, exact
 from sottovoce.formula.enclosure import enclose, require_defined
 from sottovoce.formula.expression import ZERO, Expression, Op, exactly, nodes, number, symbol
 from sottovoce.formula.intervals import interval, root
+from sottovoce.formula.order import in_order
 from sottovoce.formula.tape import tape
 
 Box = Mapping[Expression, tuple[float, float]]

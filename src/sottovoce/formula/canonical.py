@@ -14,11 +14,8 @@ and products, so that whoever reads a canonical formula may recurse.
 from __future__ import annotations
 
 import math
-import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
-from hashlib import blake2b
-from itertools import pairwise
 from operator import is_not
 from typing import TypeAlias, cast
 
@@ -38,10 +35,10 @@ from sottovoce.formula.expression import (
     number,
     scalar,
 )
+from sottovoce.formula.order import in_order
 
 MAX_DEPTH = 50
 MAX_EXPONENT = 1000
-_DIGITS = re.compile("[0-9]+")
 
 _Counts: TypeAlias = tuple[Expression, ...] | dict[Expression, int]
 """Operands, and how often each occurs if more than once is possible."""
@@ -504,7 +501,7 @@ def _distribute(args: Sequence[Expression]) -> Expression:
     return result
 
 
-# Constants and order ------------------------------------------------------------------------------
+# Constants ------------------------------------------------------------------------------
 
 
 def _multiple(expr: Expression, scale: Scalar) -> Expression:
@@ -537,65 +534,3 @@ def _leading_positive(expr: Expression) -> tuple[int, Expression]:
     """Choose one of a and -a: the one whose first term has a positive number."""
     lead = coefficient(addends(expr)[0])[0]
     return (-1, negate(expr)) if lead < 0 else (1, expr)
-
-
-def in_order(exprs: Iterable[Expression]) -> list[Expression]:
-    """Sort canonical nodes: by names, then degree, then structure without numbers, then numbers.
-
-    The order is the same in every process and on every machine, and for formulas that differ in
-    coefficients only.
-    """
-    ordered = list(exprs)
-    if len(ordered) > 1:
-        ordered.sort(key=_name_key)
-        if any(a._key == b._key for a, b in pairwise(ordered)):
-            ordered.sort(key=lambda e: (_name_key(e), _digests(e)))
-    return ordered
-
-
-def name_keys(expr: Expression) -> tuple[str, ...]:
-    """Keys of the names in a formula, sorted; their numbers compare as numbers: x2, x10."""
-    inner: tuple[str, ...] = _name_key(expr)[1]
-    return inner
-
-
-def _name_key(expr: Expression) -> tuple[bool, tuple[str, ...], float]:
-    if expr._key is None:
-        if expr.op == Op.SYMBOL:
-            expr._key = False, (_DIGITS.sub(_numbered, expr.value),), -1.0
-            return expr._key
-        below = [_name_key(a)[1] for a in expr.args if a.op != Op.NUMBER]
-        inner = below[0] if len(below) == 1 else tuple(sorted({n for b in below for n in b}))
-        expr._key = not inner, inner, -_degree(expr)
-    return expr._key
-
-
-def _numbered(digits: re.Match[str]) -> str:
-    return f"{len(digits[0]):04}{digits[0]}"
-
-
-def _degree(expr: Expression) -> float:
-    """The degree of a monomial; 0 of what is none."""
-    if expr.op == Op.MUL:
-        return math.fsum(_degree(f) for f in expr.args)
-    if expr.op == Op.POW:
-        return float(expr.value) * _degree(expr.args[0])
-    return float(expr.op == Op.SYMBOL)
-
-
-def _digests(expr: Expression) -> tuple[bytes, bytes]:
-    """Hashes of the structure without numbers, and with them; exponents count in both."""
-    if expr._digests is None:
-        value = expr.value.hex() if isinstance(expr.value, float) else expr.value
-        kind = f"{expr.op} {'' if value is None else value};".encode()
-        below = [_digests(a) for a in expr.args]
-        bare = b"number" if expr.op == Op.NUMBER else kind
-        parts = (b"".join([bare, *(s for s, _ in below)]), b"".join([kind, *(w for _, w in below)]))
-        shape, full = (blake2b(part, digest_size=16).digest() for part in parts)
-        expr._digests = shape, full
-    return expr._digests
-
-
-def digest(expr: Expression) -> bytes:
-    """A hash of the structure of a canonical formula, numbers included."""
-    return _digests(expr)[1]

@@ -28,7 +28,6 @@ from sottovoce.formula.canonical import (
     divide,
     expand,
     factors,
-    in_order,
     is_even,
     is_integer,
     log_of,
@@ -49,6 +48,7 @@ from sottovoce.formula.derive import (
 )
 from sottovoce.formula.enclosure import Ends, value_range
 from sottovoce.formula.expression import NONSMOOTH, Expression, Op, Scalar, number
+from sottovoce.formula.order import in_order
 from sottovoce.formula.tape import Array, tape
 
 Variables: TypeAlias = frozenset[Expression]

@@ -22,7 +22,6 @@ from sottovoce.formula.canonical import (
     along,
     euclidean_of,
     has_domain,
-    in_order,
     is_integer,
     maximum_of,
     multiply,
@@ -44,6 +43,7 @@ from sottovoce.formula.expression import (
     nodes,
     number,
 )
+from sottovoce.formula.order import in_order
 
 Gradient: TypeAlias = Mapping[Expression, Expression]
 """The derivative by every symbol for which it is not 0."""
@@ -118,9 +118,11 @@ def _slopes(expr: Expression, inner: Sequence[Gradient]) -> dict[Expression, Exp
     if expr.op == Op.WHERE:
         return _both(expr.args[0], inner[1], inner[2])
     if expr.op in (Op.NORM, Op.ALONG):
-        of_length = _of_norm if expr.op == Op.NORM else _of_along
         moving = dict.fromkeys(s for slopes in inner for s in slopes)
-        return {s: of_length(expr, [slopes.get(s, ZERO) for slopes in inner]) for s in moving}
+        turned = {s: [slopes.get(s, ZERO) for slopes in inner] for s in moving}
+        if expr.op == Op.NORM:
+            return {s: along(*expr.args, *da) for s, da in turned.items()}
+        return {s: _of_along(expr, slopes) for s, slopes in turned.items()}
     terms: dict[Expression, list[Expression]] = {}
     for k, slopes in enumerate(inner):
         outer = _outer(expr, k) if slopes else ZERO
@@ -164,10 +166,6 @@ def _of_maximum(
 def _both(condition: Expression, yes: Gradient, no: Gradient) -> dict[Expression, Expression]:
     moving = dict.fromkeys((*yes, *no))
     return {s: where_of(condition, yes.get(s, ZERO), no.get(s, ZERO)) for s in moving}
-
-
-def _of_norm(expr: Expression, slopes: Sequence[Expression]) -> Expression:
-    return along(*expr.args, *slopes)
 
 
 def _of_along(expr: Expression, slopes: Sequence[Expression]) -> Expression:

@@ -13,12 +13,12 @@ from sottovoce.formula.canonical import (
     canonical,
     coefficient,
     factors,
-    name_keys,
     negate,
     power,
     split_constant,
 )
 from sottovoce.formula.expression import Expression, Op, Scalar, nodes, number
+from sottovoce.formula.order import name_keys
 from sottovoce.formula.parse import parse_constraint, parse_expression
 
 # How tightly a text binds: in a place that asks for more it gets brackets.

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import NoReturn
 
 import numpy as np
@@ -60,6 +61,29 @@ class FleetSum:
         """How many constraints the sum takes part in."""
         return len(self.terms) * (1 if self.weights is None else int(self.weights.shape[0]))
 
+    @property
+    def signs(self) -> list[int]:
+        """Which of 1 and -1 are signs of weights."""
+        if self.weights is None:
+            return [1]
+        weights = self.weights.data if sparse.issparse(self.weights) else self.weights
+        return [sign for sign in (1, -1) if np.any(np.sign(weights) == sign)]
+
+    @property
+    def enters(self) -> NDArray[np.bool_]:
+        """Which rows some agent enters with a weight that is not 0."""
+        if self.weights is None:
+            used = np.ones(1, dtype=np.bool_)
+        elif sparse.issparse(self.weights):
+            used = np.diff(self.weights.indptr) > 0
+        else:
+            used = self.weights.any(axis=1)
+        return np.repeat(used, len(self.terms))
+
+    def mapped(self, change: Callable[[Expression], Expression]) -> FleetSum:
+        """The same sum of other terms."""
+        return replace(self, terms=tuple(map(change, self.terms)))
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Constraint:
@@ -108,6 +132,11 @@ class Constraint:
             "a comparison of sums must be stated, got a question for its truth: write a chain "
             "1 <= total <= 5 as two rows total >= 1 and total <= 5"
         )
+
+    def over(self, groups: Mapping[str, Group]) -> Constraint:
+        """The same rows over other groups of the same names."""
+        sums = tuple(replace(part, group=groups[part.group.name]) for part in self.sums)
+        return replace(self, sums=sums)
 
     def label(self, row: int) -> str:
         """What people call row ``row`` (from 0)."""
@@ -191,9 +220,7 @@ class Total:
         scale = float(_numbers(factor))
         by = number(scale)
         return Total(
-            sums=tuple(
-                replace(s, terms=tuple(multiply(by, h) for h in s.terms)) for s in self.sums
-            ),
+            sums=tuple(part.mapped(partial(multiply, by)) for part in self.sums),
             rest=tuple(multiply(by, e) for e in self.rest),
             offset=read_only(scale * self.offset),
             linear=None if self.linear is None else self.linear.times(scale),
@@ -366,6 +393,14 @@ def hard(constraint: object) -> Constraint | Hard:
     if isinstance(constraint, Constraint):
         return replace(constraint, hard=True)
     return Hard(constraint)
+
+
+def numbered(families: Sequence[Constraint]) -> Iterator[tuple[int, Constraint]]:
+    """Yield families with the number of their first row."""
+    first = 0
+    for family in families:
+        yield first, family
+        first += family.rows
 
 
 def row_labels(families: Sequence[Constraint]) -> list[str]:

@@ -21,7 +21,6 @@ from sottovoce.formula.canonical import (
     addends,
     coefficient,
     expand,
-    in_order,
     is_even,
     multiply,
     positive_by_form,
@@ -41,6 +40,7 @@ from sottovoce.formula.expression import (
     scalar,
     symbol,
 )
+from sottovoce.formula.order import in_order
 from sottovoce.problem.quadratic import Exact, Squares, sum_of_squares, weighted_sum
 
 Owners: TypeAlias = Mapping[Expression, str]
@@ -169,7 +169,7 @@ def compose_affine(g: Expression, owners: Owners) -> AffineComposition:
     names = dict(zip(states, _sum_symbols(len(states)), strict=True))
     how = f"{len(states)} components of states, of which it is a formula"
     candidates.append((names, substitute(add(*coupled, *linked), names), linked, how))
-    named_ways = (
+    compositions = (
         AffineComposition(
             names=names,
             phi=add(phi, number(constant)),
@@ -178,7 +178,7 @@ def compose_affine(g: Expression, owners: Owners) -> AffineComposition:
         )
         for names, phi, mixing, how in candidates
     )
-    return min(named_ways, key=len)
+    return min(compositions, key=len)
 
 
 def _single_sum(

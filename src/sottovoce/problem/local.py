@@ -17,11 +17,12 @@ from numpy.typing import NDArray
 
 from sottovoce.arguments import entries
 from sottovoce.errors import ConvexityError, InputError, ProblemError
-from sottovoce.formula.canonical import expand, in_order, substitute
+from sottovoce.formula.canonical import expand, substitute
 from sottovoce.formula.curvature import BoxSigns, Calculus
 from sottovoce.formula.derive import derivative
 from sottovoce.formula.enclosure import demands
 from sottovoce.formula.expression import ZERO, Expression
+from sottovoce.formula.order import in_order
 from sottovoce.formula.tape import tape
 from sottovoce.problem.agents import Array, Group, read_only, read_states
 from sottovoce.problem.constraints import Constraint, Total

@@ -420,10 +420,7 @@ def _cloud(split: SplitConstraints) -> CloudView:
         )
         for group in groups
     }
-    constraints = tuple(
-        replace(f, sums=tuple(replace(s, group=public[s.group.name]) for s in f.sums))
-        for f in families
-    )
+    constraints = tuple(family.over(public) for family in families)
     held = tuple(public.values())
     if not constraints:
         raise ProblemError(

@@ -17,13 +17,13 @@ from sottovoce.formula.canonical import (
     addends,
     canonical,
     coefficient,
-    in_order,
     multiply,
     pieces_of,
     subtract,
 )
 from sottovoce.formula.derive import is_smooth
 from sottovoce.formula.expression import Expression, Op, Relation, number
+from sottovoce.formula.order import in_order
 from sottovoce.formula.parse import (
     MAX_CHARACTERS,
     check_expression,
@@ -39,8 +39,7 @@ from sottovoce.problem.agents import (
     rewritten,
 )
 from sottovoce.problem.code import Objective
-from sottovoce.problem.constraints import Constraint, FleetSum, Hard, Total, one_by_one
-from sottovoce.problem.linear_rows import entries_of
+from sottovoce.problem.constraints import Constraint, Hard, Total, one_by_one
 
 _WORD = re.compile(r"[^\W\d]\w*")
 _MOST_PIECES = 64
@@ -218,8 +217,8 @@ def _plain(row: object, named: Collection[Agents]) -> object:
         if owner in named:
             singles.append(part)
             continue
-        terms = tuple(canonical(rewritten(h, {})) for h in part.terms)
-        sums.append(replace(part, terms=terms, group=owner.fleet if owner else part.group))
+        plain = part.mapped(lambda h: canonical(rewritten(h, {})))
+        sums.append(replace(plain, group=owner.fleet if owner else part.group))
     total = Total(sums=tuple(singles), rest=row.rest, offset=row.offset, linear=row.linear)
     total = one_by_one(total)
     linear = total.linear
@@ -378,12 +377,11 @@ def _fleet_constraint(
     rest = tuple(check_expression(e, named, where) for e in given.rest)
     if given.linear is not None and not given.linear.used() <= named.keys():
         raise ProblemError(f"{where} names agents that are not there")
-    given = replace(given, sums=tuple(part for part in given.sums if _adds(part)))
+    # What has no weight adds nothing, whatever its curvature.
+    given = replace(given, sums=tuple(part for part in given.sums if part.enters.any()))
     enters = np.array([bool(e.symbols) for e in rest] or np.zeros(given.rows, dtype=np.bool_))
     for part in given.sums:
-        weights = np.ones((1, 1)) if part.weights is None else part.weights
-        used = np.isin(np.arange(weights.shape[0]), entries_of(weights)[0])
-        enters |= np.repeat(used, len(part.terms))
+        enters |= part.enters
     if given.linear is not None:
         enters |= np.diff(given.linear.indptr) > 0
     if not enters.all():
@@ -398,11 +396,6 @@ def _fleet_constraint(
             "put everything about it into the total"
         )
     return replace(given, name=name, rest=rest)
-
-
-def _adds(part: FleetSum) -> bool:
-    """Whether a weight of a sum is not 0."""
-    return part.weights is None or bool(entries_of(part.weights)[0].size)
 
 
 def _pieces(g: Expression, owners: Mapping[Expression, str], where: str) -> list[Expression]:

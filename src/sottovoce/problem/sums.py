@@ -42,7 +42,7 @@ from sottovoce.formula.constants import exact_sum
 from sottovoce.formula.derive import is_affine, is_smooth, quadratic_form
 from sottovoce.formula.expression import ZERO, Expression, number, symbol
 from sottovoce.problem.agents import Array, Group, read_only
-from sottovoce.problem.constraints import Constraint, row_labels
+from sottovoce.problem.constraints import Constraint, numbered, row_labels
 from sottovoce.problem.decompose import (
     AS_STATED,
     Owners,
@@ -273,8 +273,7 @@ def contributions(sums: Sums, group: Group) -> Mapping[int, Expression]:
     """Return ``h_oi`` of a named agent by the sums o, from 0, that it takes part in."""
     own = set(group.symbols)
     by_sum: dict[int, Expression] = {}
-    first = 0
-    for family in sums.families:
+    for first, family in numbered(sums.families):
         for row, formula in enumerate(family.rest):
             terms = [t for t in addends(formula) if t.symbols & own]
             if terms:
@@ -283,7 +282,6 @@ def contributions(sums: Sums, group: Group) -> Mapping[int, Expression]:
             mine = family.linear.of(own)
             rows = np.flatnonzero(np.diff(mine.indptr)).tolist()
             by_sum |= {first + r: mine.formula(r) for r in rows}
-        first += family.rows
     return dict(sorted(by_sum.items()))
 
 
