@@ -458,9 +458,12 @@ def _scaled_product_error(
         least, most = least * total.least**q, most * total.most**q
     exponent = exponent + 2 * (len(below) + 1) * UNIT * reach + UNDERFLOW
     relative = relative + 2 * exponent + (_LIBRARY + 2 * len(below) + 2) * UNIT
-    fine = (relative < _FAR) & (most * np.maximum(size, 1.0) < _OVERFLOW) & (least > 1 / _OVERFLOW)
-    lost = np.where(fine, _NEAR * size * relative + 2 * UNDERFLOW / least + UNDERFLOW, np.inf)
-    return _product_error([*rest, (wrap(-size, size), lost)])
+    # The other factors multiply e^(a - q m) before the division: partial products may be larger.
+    grown = reduce(mul, (np.maximum(v.magnitude + error, 1.0) for v, error in rest), most)
+    is_near = (relative < _FAR) & (grown * np.maximum(size, 1.0) < _OVERFLOW)
+    underflow = len(parts) * UNDERFLOW * grown / (least * np.minimum(most, 1.0))
+    error = np.where(is_near & (least > 1 / _OVERFLOW), _NEAR * size * relative, np.inf)
+    return _product_error([*rest, (wrap(-size, size), error + underflow)]) + underflow
 
 
 def _where_error(condition: Pair, yes: Pair, no: Pair) -> FloatArray:
