@@ -109,7 +109,11 @@ def _boxes(groups: Sequence[Group]) -> tuple[Boxes, dict[Expression, int], Array
 def _apply_local_rows(cloud: CloudView, boxes: Boxes) -> float:
     """Shrink the boxes of all groups to what each agent's own public rows imply."""
     shrunk = 0.0
-    rows = ((g, row) for g, kept in zip(cloud.groups, cloud.kept, strict=True) for row in kept)
+    rows = (
+        (g, row)
+        for g, group_rows in zip(cloud.groups, cloud.kept, strict=True)
+        for row in group_rows
+    )
     for group, row in rows:
         for g in (row.g, negate(row.g)) if row.equality else (row.g,):
             summand = _summand(g, group, boxes)

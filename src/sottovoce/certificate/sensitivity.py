@@ -181,9 +181,9 @@ class Sensitivity:
         """One number per agent that tells agents with different influences apart."""
         total = np.zeros(self.agents)
         for block in self.blocks:
-            own = total[block.first : block.first + block.agents]
+            of_block = total[block.first : block.first + block.agents]
             for part in np.unique(block.parts):
-                own += block.load(part, precision)
+                of_block += block.load(part, precision)
         return total
 
     def columns(self, agent: int) -> Array:

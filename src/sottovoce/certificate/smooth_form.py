@@ -39,7 +39,10 @@ class SmoothForm:
 
 def is_nonsmooth(problem: Problem) -> bool:
     """Whether any formula of a problem is not smooth."""
-    formulas = [*problem.objectives, *(c for own in problem.local for c in own.inequalities)]
+    formulas = [
+        *problem.objectives,
+        *(c for agent_set in problem.local for c in agent_set.inequalities),
+    ]
     for family in problem.constraints:
         formulas += [*family.rest, *(h for part in family.sums for h in part.terms)]
     return not all(is_smooth(f) for f in formulas)

@@ -171,9 +171,9 @@ class Total:
         self, ufunc: np.ufunc, method: str, *inputs: State, **settings: object
     ) -> State:
         # `array >= total` reaches our operators instead of comparing element by element.
-        own = _REFLECTED.get(ufunc.__name__)
-        if method == "__call__" and own is not None and inputs[1] is self:
-            return getattr(self, own)(inputs[0])
+        operator = _REFLECTED.get(ufunc.__name__)
+        if method == "__call__" and operator is not None and inputs[1] is self:
+            return getattr(self, operator)(inputs[0])
         plain = [i._array() if isinstance(i, Total) else i for i in inputs]
         return getattr(ufunc, method)(*plain, **settings)
 
@@ -418,13 +418,13 @@ def named_rows(families: Sequence[Constraint]) -> list[Expression]:
     return [h for family in families for h in family.named or (ZERO,) * family.rows]
 
 
-def _numbers(given: object) -> Array:
+def _numbers(value: object) -> Array:
     """What a total is added to or compared with, if it is no formula."""
-    return array("a side of a constraint", given, "a formula, a number or one number per row")
+    return array("a side of a constraint", value, "a formula, a number or one number per row")
 
 
-def _negative(given: State) -> State:
-    return -given if isinstance(given, (Total, Expression)) else -_numbers(given)
+def _negative(value: State) -> State:
+    return -value if isinstance(value, (Total, Expression)) else -_numbers(value)
 
 
 def _matrix(weights: Weights, columns: int, what: str, each: str) -> Weights:

@@ -92,9 +92,9 @@ class Linear:
 
     def of(self, symbols: Collection[Expression], *, by_name: bool = False) -> Linear:
         """The part of these components, in this order or in that of their names."""
-        kept = [s for s in self.symbols if s in symbols]
-        kept = sorted(kept, key=lambda s: s.name) if by_name else kept
-        return linear_of(kept, self.rows, self.entries({s: c for c, s in enumerate(kept)}))
+        selected = [s for s in self.symbols if s in symbols]
+        selected = sorted(selected, key=lambda s: s.name) if by_name else selected
+        return linear_of(selected, self.rows, self.entries({s: c for c, s in enumerate(selected)}))
 
     def over(self, column: Mapping[Expression, int], columns: int) -> Matrix:
         """The same weights with a column for each of ``columns`` numbered components, sparse."""
@@ -104,8 +104,8 @@ class Linear:
     def entries(self, column: Mapping[Expression, int]) -> Entries:
         """The rows, the columns and the values of the components that ``column`` numbers."""
         place = np.array([column.get(s, -1) for s in self.symbols], dtype=np.int64)[self.column]
-        kept = place >= 0
-        return self.row[kept], place[kept], self.values[kept]
+        selected = place >= 0
+        return self.row[selected], place[selected], self.values[selected]
 
 
 def linear_of(symbols: Iterable[Expression], rows: int, entries: Entries) -> Linear:
@@ -115,13 +115,13 @@ def linear_of(symbols: Iterable[Expression], rows: int, entries: Entries) -> Lin
     row, column, values = row[order], column[order], values[order]
     first = np.flatnonzero(np.diff(row, prepend=-1) | np.diff(column, prepend=-1))
     values = np.add.reduceat(values, first) if values.size else values
-    kept = values != 0.0
+    selected = values != 0.0
     return Linear(
         symbols=tuple(symbols),
         rows=rows,
-        row=row[first][kept],
-        column=column[first][kept],
-        values=values[kept],
+        row=row[first][selected],
+        column=column[first][selected],
+        values=values[selected],
     )
 
 

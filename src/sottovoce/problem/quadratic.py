@@ -130,9 +130,9 @@ def _shares(dense: Array, same_owner: Array) -> Array:
     shares = np.zeros(len(dense))
     label = connected(len(dense), *np.nonzero((dense != 0) | same_owner))
     for part in range(label.max() + 1):
-        at = np.ix_(label == part, label == part)
-        inverse = np.linalg.inv(np.linalg.cholesky(np.where(same_owner, dense, 0.0)[at]))
-        least = np.linalg.eigvalsh(inverse @ dense[at] @ inverse.T)[0]
+        indices = np.ix_(label == part, label == part)
+        inverse = np.linalg.inv(np.linalg.cholesky(np.where(same_owner, dense, 0.0)[indices]))
+        least = np.linalg.eigvalsh(inverse @ dense[indices] @ inverse.T)[0]
         shares[label == part] = np.clip(least, 0.0, 1.0)
     return shares
 
@@ -149,8 +149,11 @@ def _split_blocks(form: QuadraticForm, owners: Mapping[Expression, str]) -> Squa
     sizes, vectors = np.linalg.eigh(
         dense - shares[:, np.newaxis] * np.where(same_owner, dense, 0.0)
     )
-    kept = sizes > 1e-9 * max(float(np.abs(dense).max()), 0.0)
-    A = _fraction_of(np.round(vectors[:, kept] * np.sqrt(sizes[kept]) * _RESOLUTION)) / _RESOLUTION
+    is_positive = sizes > 1e-9 * max(float(np.abs(dense).max()), 0.0)
+    A = (
+        _fraction_of(np.round(vectors[:, is_positive] * np.sqrt(sizes[is_positive]) * _RESOLUTION))
+        / _RESOLUTION
+    )
     rest = _separable_part(Q, A, same_owner)
     if definiteness(rest.tolist()) < 0:
         return None

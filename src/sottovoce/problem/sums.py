@@ -271,15 +271,15 @@ def sums_of(groups: Sequence[Group], constraints: Sequence[Constraint]) -> Sums:
 
 def contributions(sums: Sums, group: Group) -> Mapping[int, Expression]:
     """Return ``h_oi`` of a named agent by the sums o, from 0, that it takes part in."""
-    own = set(group.symbols)
+    states = set(group.symbols)
     by_sum: dict[int, Expression] = {}
     for first, family in numbered(sums.families):
         for row, formula in enumerate(family.rest):
-            terms = [t for t in addends(formula) if t.symbols & own]
+            terms = [t for t in addends(formula) if t.symbols & states]
             if terms:
                 by_sum[first + row] = add(*terms)
         if family.linear is not None:
-            mine = family.linear.of(own)
+            mine = family.linear.of(states)
             rows = np.flatnonzero(np.diff(mine.indptr)).tolist()
             by_sum |= {first + r: mine.formula(r) for r in rows}
     return dict(sorted(by_sum.items()))
