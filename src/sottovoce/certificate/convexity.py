@@ -20,8 +20,8 @@ from sottovoce.certificate.hessian import (
     sample_points,
 )
 from sottovoce.errors import InputError, ProblemError
-from sottovoce.formula.canonical import negate, substitute
-from sottovoce.formula.curvature import NONE, BoxSigns, Calculus, FormSigns, Variables, brief
+from sottovoce.formula.canonical import negate, positive_by_form, substitute
+from sottovoce.formula.curvature import NONE, BoxSigns, Calculus, Variables, brief
 from sottovoce.formula.derive import exact, gradient, is_smooth
 from sottovoce.formula.enclosure import demands
 from sottovoce.formula.expression import Expression, exactly, nodes, number
@@ -156,7 +156,7 @@ def smoothness(
 
 def _is_analytic(inner: Expression, region: ProofRegion, relation: str) -> bool:
     """Whether a root, quotient or logarithm of ``inner`` is analytic on the whole region."""
-    positive = FormSigns().positive(inner, strict=True) or bounded_below(inner, region, strict=True)
+    positive = positive_by_form(inner, strict=True) or bounded_below(inner, region, strict=True)
     return positive or (relation == "!=" and bounded_below(negate(inner), region, strict=True))
 
 
