@@ -292,7 +292,8 @@ def evaluation_error(expr: Expression, box: IntervalBox) -> FloatArray:
     u of its value plus t, a power x^n by multiplications plus 4 n t. Inputs are exact doubles that
     may count as 0 if they are subnormal; constants are rounded once. A coefficient that all terms
     of a sum share may be multiplied after the sum, and factors below may be multiplied before the
-    division: no bound gets larger by it.
+    division: no bound gets larger by it. Logarithms of sums of exponentials, and quotients by them,
+    are evaluated as ``log_sum_exp`` says.
 
     Returns:
         One bound per box; infinite where none exists, or where a partial result may overflow.
@@ -406,26 +407,26 @@ def _scaled_sum(expr: Expression, ranges: IntervalBox, errors: Errors) -> _Scale
     arguments = [(t.argument_in(ranges), errors.get(t.argument, zero)) for t in terms]
     shift = reduce(np.maximum, (a.magnitude + error for a, error in arguments))
     e = reduce(np.maximum, (error for _, error in arguments)) + 2 * UNIT * shift + UNDERFLOW
-    off = zero
+    absolute = zero
     sizes = [c.magnitude for c in weights]
     for term, size in zip(terms, sizes, strict=True):
         inner = [(ranges[f], errors[f]) for f in term.weight]
         of_weight = _product_error(inner) if inner else zero
         size = size + of_weight
         rounded = (len(terms) + 2 + _LIBRARY) * UNIT + 2 * e
-        off = off + of_weight + size * rounded + 2 * UNDERFLOW * np.maximum(size, 1.0)
+        absolute = absolute + of_weight + size * rounded + 2 * UNDERFLOW * np.maximum(size, 1.0)
     # The largest power is e^0, whose weight is left where none is negative.
     total, largest = ranges[expr], reduce(np.maximum, (a.upper for a, _ in arguments))
     scale = (-wrap(largest, largest) - wrap(e, e)).exp()
-    left = np.maximum(_size(total).lower * scale.lower, 0.0)
+    of_total = np.maximum(_size(total).lower * scale.lower, 0.0)
     lowest = reduce(np.minimum, (c.lower for c in weights))
-    least = np.fmax(left, np.where(lowest >= 0.0, lowest * (1 - 2 * e), 0.0))
-    error = _NEAR * off / least
-    near = (error < _FAR) & (e < _FAR)
+    least = np.fmax(of_total, np.where(lowest >= 0.0, lowest * (1 - 2 * e), 0.0))
+    error = _NEAR * absolute / least
+    is_near = (error < _FAR) & (e < _FAR)
     return _ScaledSum(
         least=least,
         most=_NEAR * reduce(np.add, sizes),
-        error=np.where(near, error, np.inf),
+        error=np.where(is_near, error, np.inf),
         shift=shift,
     )
 
@@ -433,8 +434,8 @@ def _scaled_sum(expr: Expression, ranges: IntervalBox, errors: Errors) -> _Scale
 def _scaled_log_error(total: _ScaledSum) -> FloatArray:
     """Of ``m + ln T``."""
     size = np.maximum(np.abs(np.log(total.least)), np.abs(np.log(total.most))) + 1.0
-    lost = _LIBRARY * UNIT * size + UNIT * (total.shift + size) + 2 * UNDERFLOW
-    return np.asarray(_NEAR * total.error + lost)
+    rounding = _LIBRARY * UNIT * size + UNIT * (total.shift + size) + 2 * UNDERFLOW
+    return np.asarray(_NEAR * total.error + rounding)
 
 
 def _scaled_product_error(
@@ -454,7 +455,8 @@ def _scaled_product_error(
     for f in below:
         total, q = _scaled_sum(f.args[0], ranges, errors), -float(f.value)
         reach = reach + q * total.shift
-        relative = relative + _NEAR * q * (total.error + 4 * UNIT)
+        steps = 2 * q if is_integer(f.value) else _LIBRARY + _LARGEST_LOG  # as in _power_error
+        relative = relative + _NEAR * (q * total.error + (steps + 2) * UNIT)
         least, most = least * total.least**q, most * total.most**q
     exponent = exponent + 2 * (len(below) + 1) * UNIT * reach + UNDERFLOW
     relative = relative + 2 * exponent + (_LIBRARY + 2 * len(below) + 2) * UNIT
