@@ -64,10 +64,23 @@ def entries(name: str, value: object, requirement: str) -> list[Any]:
 def array(name: str, value: object, requirement: str) -> NDArray[np.float64]:
     """Return numbers as an array."""
     try:
-        return np.array(value, dtype=np.float64)
+        return float64_array(value)
     except (TypeError, ValueError, OverflowError):
         # Its type alone: states are private, and messages end up in logs.
-        raise InputError(f"{name} must be {requirement}, got {type(value).__name__}") from None
+        kind = f"{type(value).__name__} {getattr(value, 'dtype', '')}".rstrip()
+        raise InputError(f"{name} must be {requirement}, got {kind}") from None
+
+
+def float64_array(value: Any) -> NDArray[np.float64]:
+    """Return a float64 copy of real numbers.
+
+    Raises:
+        TypeError, ValueError, OverflowError: for anything else, such as complex numbers, whose
+            imaginary parts NumPy would drop.
+    """
+    if np.iscomplexobj(value):
+        raise TypeError("numbers must be real, got complex ones")
+    return np.array(value, dtype=np.float64)
 
 
 def path_of(name: str, value: object) -> Path:

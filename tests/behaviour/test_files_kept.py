@@ -48,6 +48,22 @@ def test_a_problem_reads_back_as_it_was_stated(name: str, tmp_path: Path) -> Non
         assert (tmp_path / "two" / file).read_bytes() == (tmp_path / "one" / file).read_bytes()
 
 
+def test_a_constant_beside_a_total_and_single_states_is_kept(tmp_path: Path) -> None:
+    ev = sv.agents(3, lower=0, upper=1, name="ev", parameters={"w": [1.0, 2.0, 3.0]})
+    x = sv.agents(["a", "b"], lower=0, upper=1)
+    weights = np.array([[1.0, 2.0, 3.0], [0.0, 1.0, 0.0]])
+    rows = (
+        sv.total(ev.x * ev["w"]) + x[0] + 3 <= 5,
+        sv.total(ev.x) + (x[0] + 3) <= 5 - x[1],
+        sv.total(ev.x, weights=weights) * 0.1 + (0.1 * x[0] + 0.3) >= 0.5,
+        sv.total(ev.x) + (x[0] + x[1]) ** 2 + 0.3 <= 5,
+    )
+    for k, row in enumerate(rows):
+        problem = sv.Problem(agents=[ev, x], objectives=[ev.x**2, *x**2], constraints=[row])
+        problem.save(tmp_path / str(k))
+        assert sv.Problem.load(tmp_path / str(k)).fingerprint == problem.fingerprint
+
+
 @pytest.mark.parametrize("files", [p.BAKERIES, p.FLEET, p.MATRIX], ids=["named", "fleet", "matrix"])
 def test_a_folder_written_by_hand_is_kept_with_its_comments(
     files: dict[str, str], tmp_path: Path

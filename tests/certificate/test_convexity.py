@@ -26,10 +26,11 @@ from sottovoce.certificate.hessian import (
     sample_points,
 )
 from sottovoce.errors import InputError
-from sottovoce.formula.canonical import canonical, expand, in_order
+from sottovoce.formula.canonical import canonical, expand
 from sottovoce.formula.derive import hessian as second_derivatives
 from sottovoce.formula.expression import Expression, exactly, number, symbol
 from sottovoce.formula.functions import exp, log, sqrt
+from sottovoce.formula.order import in_order
 from sympy_oracle import sympy_of, sympy_symbol
 
 X = symbols("x", 7)

@@ -15,7 +15,7 @@ from random_expressions import SYMBOLS, boxes, expressions, fractions, inside, p
 from sottovoce.certificate.certificate import certify
 from sottovoce.errors import CertificateError, ProblemError
 from sottovoce.formula.canonical import canonical, substitute
-from sottovoce.formula.enclosure import evaluation_error
+from sottovoce.formula.enclosure import enclose, evaluation_error
 from sottovoce.formula.expression import number
 from sottovoce.formula.functions import exp
 from sottovoce.formula.intervals import Interval
@@ -128,3 +128,39 @@ def test_a_rounded_exponent_is_covered_by_the_bound() -> None:
 def test_a_formula_whose_partial_products_may_overflow_has_no_bound() -> None:
     expr = canonical(1e200 * X * Y)
     assert _bound(expr, {X: (0.0, 1e200), Y: (0.0, 1e-200)}) == np.inf
+
+
+@pytest.mark.parametrize(
+    "expr",
+    [
+        sv.logsumexp(6 * X, 6 * Y),
+        sv.logsumexp(3 * X, Y + 2, 3),
+        sv.log(1 + exp(4 * X)),
+        sv.log((Y**2 + 1) * exp(X) + 3 * exp(Y)),
+        6 * exp(6 * X) / (exp(6 * X) + 2 * exp(6 * Y)),
+        Y * exp(4 * X) / (1 + exp(4 * X)),
+    ],
+)
+def test_sums_of_exponentials_neither_overflow_nor_lose_their_bounds(expr: Any) -> None:
+    expr, box = canonical(expr), {X: (-200.0, 210.0), Y: (-190.0, 200.0), Z: (0.0, 1.0)}
+    bound, random = _bound(expr, box), np.random.default_rng(0)
+    sides = {s: Interval(lower=np.array([a]), upper=np.array([b])) for s, (a, b) in box.items()}
+    ends = enclose(expr, sides)
+    assert bound < 1e-6
+    for corner in random.choice((0.0, 1.0, 0.3, 0.7), size=(20, 3)):
+        point = inside(box, corner.tolist())
+        with mpmath.workdps(2_000):
+            exact = precise(expr, point)
+            assert ends.lower <= exact <= ends.upper
+            assert all(abs(mpmath.mpf(v) - exact) <= bound for v in _computed(expr, point))
+
+
+def test_a_soft_maximum_of_large_arguments_is_evaluated_and_certified() -> None:
+    x = sv.agents(["a", "b"], lower=-1000, upper=1000)
+    row = sv.logsumexp(x[0], x[1]) <= 900
+    problem = sv.Problem(objectives=list(x**2), constraints=[row])
+    assert problem.evaluate([850.0, 850.0]).rows == pytest.approx([850 + np.log(2) - 900])
+    y = sv.agents(2, lower=-200, upper=200, dim=2)
+    soft = sv.logsumexp(6 * y.x[0], 6 * y.x[1])
+    problem = sv.Problem(objectives=[sv.sum_squares(y.x)], constraints=[sv.total(soft) <= 900])
+    assert 6.0 <= certify(problem).sensitivity.largest() <= 6.1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from importlib import import_module
 from typing import Any
 
@@ -176,3 +177,41 @@ def test_the_form_for_vectors_has_the_same_minimum(seed: int) -> None:
     cost += 2 * cp.norm(z - np.array([c, d]))
     cp.Problem(cp.Minimize(cost), [z >= -3, z <= 3]).solve(solver="CLARABEL")
     np.testing.assert_allclose(sv.reference_optimum(stated).x[:2], z.value, atol=2e-4)
+
+
+def test_a_maximum_that_never_moves_has_a_saddle_point() -> None:
+    ev = sv.agents(3, lower=0, upper=1, parameters={"p": [0.5, 5.0, 5.0]})
+    row = sv.total(sv.maximum(ev.x, ev["p"])) <= 11
+    problem = sv.Problem(objectives=[(ev.x - 1) ** 2], constraints=[row])
+    np.testing.assert_allclose(sv.reference_optimum(problem).x, 1.0, atol=1e-9)
+
+
+def test_weights_of_0_leave_a_term_out_whatever_its_curvature() -> None:
+    ev = sv.agents(3, lower=0, upper=1, name="ev")
+    heat = sv.agents(3, lower=0, upper=1, name="heat")
+    nothing = sv.total(sv.sqrt(heat.x + 1), weights=np.zeros((1, 3)))
+    problem = sv.Problem(
+        objectives=[ev.x**2, heat.x**2], constraints=[sv.total(ev.x) + nothing <= 2]
+    )
+    assert sv.certify(problem).holds
+
+
+@pytest.mark.parametrize(
+    ("norm", "steepest"),
+    [
+        (lambda x: sv.norm(x), 1.0),
+        (lambda x: 3 * sv.norm(2 * x[0], x[1] + 0.2, x[2], x[3]), 6.0),
+        (lambda x: sv.norm(x[0], x[1]) + sv.norm(x[2], x[3]), np.sqrt(2)),
+    ],
+)
+def test_the_slope_of_a_norm_of_four_terms_is_tight_within_two_seconds(
+    norm: Any, steepest: float
+) -> None:
+    ev = sv.agents(50, lower=-1, upper=1, dim=4)
+    problem = sv.Problem(
+        objectives=[sv.sum_squares(ev.x)], constraints=[sv.total(norm(ev.x)) <= 100]
+    )
+    start = time.perf_counter()
+    largest = sv.certify(problem.cloud).sensitivity.largest()
+    assert time.perf_counter() - start < 2.0
+    assert steepest <= largest <= 1.01 * steepest

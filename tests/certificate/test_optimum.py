@@ -225,6 +225,14 @@ def test_a_single_feasible_point_is_never_called_infeasible() -> None:
     assert not saddle.regular
 
 
+@pytest.mark.filterwarnings("ignore:.*encountered:RuntimeWarning")
+def test_numbers_beyond_the_method_are_a_refusal() -> None:
+    x = sv.agents(2, lower=-1e160, upper=1e160)
+    problem = sv.Problem(objectives=[(s - 1e150) ** 2 for s in x], constraints=[sum(x) <= 1])
+    with pytest.raises(CertificateError, match="state it in units that keep numbers near 1"):
+        sv.reference_optimum(problem)
+
+
 def test_without_a_multiplier_there_is_a_refusal_and_not_a_guess() -> None:
     x = sv.agents(2, lower=-10, upper=10)
     discs = [x[0] ** 2 + x[1] ** 2 <= 1, (x[0] - 2) ** 2 + x[1] ** 2 <= 1]

@@ -72,7 +72,7 @@ def check(components: list[Any], bound: Supremum, exact: float, gap: float) -> N
     """Check a bound and the largest value found against the supremum known in closed form."""
     assert bound.upper >= exact * (1 - 1e-15)
     assert bound.upper <= (1 + gap) * exact
-    assert exact * (1 - gap) <= bound.found <= bound.upper
+    assert exact * (1 - gap) <= bound.attained <= bound.upper
     assert value_at(components, bound.point) <= bound.upper
 
 
@@ -169,7 +169,7 @@ def test_bounds_scale_with_values_and_with_domains(expr: Any, exact: float, scal
 )
 def test_a_supremum_of_zero_is_found_and_the_search_ends(components: Any, box: Any) -> None:
     bound = supremum(components, box)
-    assert bound.upper == bound.found == 0.0
+    assert bound.upper == bound.attained == 0.0
 
 
 def test_a_spent_budget_leaves_a_looser_bound_that_still_holds() -> None:
@@ -183,7 +183,7 @@ def test_a_spent_budget_leaves_a_looser_bound_that_still_holds() -> None:
 def test_a_bound_holds_where_no_search_has_looked() -> None:
     peak = X[0] + 9 / (1 + ((X[0] - Fraction(3717, 1000)) * 10**9) ** 2)
     bound = supremum([peak], TEN, budget=20)
-    assert bound.found < 10.1
+    assert bound.attained < 10.1
     assert bound.upper >= 3.717 + 9
 
 
@@ -257,7 +257,7 @@ def test_no_sampled_value_exceeds_the_bound(components: list[Any], box: Any, ran
         bound = supremum(components, box, budget=200)
     except CertificateError:
         return
-    assert bound.found <= bound.upper
+    assert bound.attained <= bound.upper
     for _ in range(20):
         point = inside(box, [random.choice([0.0, 1.0, random.random()]) for _ in SYMBOLS])
         assert value_at(components, point) <= mpmath.mpf(bound.upper)
@@ -390,7 +390,7 @@ def test_euclidean_neither_overflows_nor_vanishes() -> None:
 def test_spectral_suprema_match_closed_forms(jacobian: Any, exact: float, gap: float) -> None:
     bound = spectral_supremum(jacobian, TEN)
     assert exact * (1 - 1e-15) <= bound.upper <= exact * (1 + gap)
-    assert exact * (1 - gap) <= bound.found <= bound.upper
+    assert exact * (1 - gap) <= bound.attained <= bound.upper
 
 
 @settings(patiently, max_examples=40)

@@ -90,7 +90,7 @@ CERTIFIED = (
     Fault("only the first component of a vector state counts", "length of a slope", first_component,
           "test_a_fleet_of_one_is_tied_together_by_totals_and_formulas_alike"),
     Fault("the largest slope found taken for a bound", "supremum",
-          changed(lambda found: replace(found, upper=found.found)),
+          changed(lambda found: replace(found, upper=found.attained)),
           "test_a_bound_holds_where_no_search_has_looked"),
     Fault("components that an output mixes count apart", "parts of a state",
           lambda _: lambda fleet, _: {s: c for c, s in enumerate(fleet.group.symbols)},

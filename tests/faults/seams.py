@@ -99,7 +99,7 @@ SEAMS: Final = {
     "length of a slope": "sottovoce.certificate.influence._norm",
     "supremum": "sottovoce.certificate.supremum.settle",
     "parts of a state": "sottovoce.certificate.sensitivity._components",
-    "weighted slopes": "sottovoce.certificate.sensitivity._lengthened",
+    "weighted slopes": "sottovoce.certificate.sensitivity._scale_slopes",
     "joint sensitivity": "sottovoce.certificate.sensitivity.Sensitivity.together",
     "sensitivity": "sottovoce.certificate.sensitivity.sensitivity",
     "ranges of contributions": "sottovoce.certificate.contributions.contribution_ranges",

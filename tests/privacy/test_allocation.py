@@ -24,7 +24,7 @@ cp: Any = cvxpy  # its annotations leave out its own functions
 
 
 def sensitivity(S: Array) -> Sensitivity:
-    block = Block(rows=np.arange(len(S)), first=0, upper=S, found=S)
+    block = Block(rows=np.arange(len(S)), first=0, upper=S, attained=S)
     return Sensitivity(outputs=S.shape[0], agents=S.shape[1], blocks=(block,))
 
 
@@ -88,8 +88,8 @@ def test_dense_sparse_and_broadcast_blocks_agree() -> None:
     same = np.broadcast_to(np.array([[0.7]]), (1, 40))
 
     def blocks(upper: object) -> Sensitivity:
-        first = Block(rows=np.arange(5), first=0, upper=upper, found=upper)
-        last = Block(rows=np.array([5]), first=1, upper=same, found=same)
+        first = Block(rows=np.arange(5), first=0, upper=upper, attained=upper)
+        last = Block(rows=np.array([5]), first=1, upper=same, attained=same)
         return Sensitivity(outputs=6, agents=41, blocks=(first, last))
 
     expected = allocate(sensitivity(whole), caps, weights)
@@ -114,7 +114,7 @@ def test_thousands_of_agents_cost_only_those_that_bind() -> None:
 def test_agents_alike_in_load_but_not_in_outputs_are_told_apart() -> None:
     # 300 agents with two outputs of their own each: the same load for all, and all of them bind.
     pairs = sparse.csr_array(np.kron(np.eye(300), np.ones((2, 1))))
-    block = Block(rows=np.arange(600), first=0, upper=pairs, found=pairs)
+    block = Block(rows=np.arange(600), first=0, upper=pairs, attained=pairs)
     S = Sensitivity(outputs=600, agents=300, blocks=(block,))
     sigma = allocate(S, np.full(300, 0.5), np.ones(600))
     assert sigma == pytest.approx(np.full(600, 2.0), rel=1e-4)

@@ -3,26 +3,30 @@
 from __future__ import annotations
 
 import math
+from fractions import Fraction
 from typing import Any
 
+import mpmath
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import sottovoce as sv
+from sottovoce.errors import ProblemError, SottovoceError
 from sottovoce.formula.canonical import addends, canonical, expand, substitute
 from sottovoce.formula.derive import hessian
 from sottovoce.formula.expression import Expression, number, symbol
 from sottovoce.formula.functions import exp, log, sqrt, sum_squares
 from sottovoce.formula.tape import tape
 from sottovoce.problem.agents import Array
-from sottovoce.problem.decompose import AS_STATED, Decomposed, decompose
+from sottovoce.problem.decompose import AS_STATED, Decomposition, decompose
 
 a, b, c, d = STATES = tuple(symbol(name) for name in "abcd")
 OWNERS = {a: "a", b: "b", c: "pair", d: "pair"}  # the last agent has two components
 
 
-def written(g: Any, *, equality: bool = False) -> Decomposed:
+def written(g: Any, *, equality: bool = False) -> Decomposition:
     return decompose(canonical(g), OWNERS, name="g", equality=equality)
 
 
@@ -32,7 +36,7 @@ def same(sums: Any, *stated: Any) -> bool:
     return all(expand(left) is expand(canonical(right + number(0))) for left, right in pairs)
 
 
-def named(found: Decomposed) -> Expression:
+def named(found: Decomposition) -> Expression:
     """What phi says in terms of the states."""
     assert found.phi is not None
     symbols, phi = found.phi
@@ -221,7 +225,7 @@ def values(formulas: Any, point: Any) -> list[float]:
     return tape(formulas, STATES)(*map(float, point))
 
 
-def rooms(found: Decomposed, points: Array) -> list[float]:
+def rooms(found: Decomposition, points: Array) -> list[float]:
     """How far inside the set the sums lie at each point; negative outside."""
     least = []
     for x in points:
@@ -270,3 +274,55 @@ def test_regions_are_convex_off_the_range_of_the_sums_too(g: Any, seed: int) -> 
     u, v = np.random.default_rng(seed).uniform(-4, 4, (2, len(symbols), 20))
     low, high, middle = (value(*point)[0] for point in (u, v, (u + v) / 2))
     assert np.all(2 * middle <= low + high + 1e-9 * (1 + abs(low) + abs(high) + abs(middle)))
+
+
+@pytest.mark.parametrize("level", [Fraction(1, 3), 0.1, 2, 50, Fraction(7, 11), 123.456])
+@pytest.mark.parametrize(
+    ("function", "inverse"),
+    [
+        (lambda u: u**2, mpmath.sqrt),
+        (lambda u: u**4, lambda v: mpmath.sqrt(mpmath.sqrt(v))),
+        (lambda u: u**1.5, lambda v: mpmath.cbrt(v) ** 2),
+        (sqrt, lambda v: v**2),
+        (exp, mpmath.log),
+        (log, mpmath.exp),
+        (abs, lambda v: v),
+    ],
+)
+def test_a_level_that_float64_does_not_hold_is_rounded_to_the_smaller_set(
+    function: Any, inverse: Any, level: Any
+) -> None:
+    for factor in (1, Fraction(1, 3), 0.3):
+        sums = written(number(factor) * function(a + b + 0.7) - number(level))
+        (upper,) = map(mpmath.mpf, sums.upper)
+        with mpmath.workdps(60):
+            exact = Fraction(level) / Fraction(factor)
+            end = inverse(mpmath.mpf(exact.numerator) / exact.denominator) - mpmath.mpf(0.7)
+            assert upper <= end <= upper + (1 + abs(end)) * mpmath.mpf(2) ** -36
+
+
+def test_a_root_keeps_its_domain_where_it_cancels() -> None:
+    x = sv.agents(2, lower=-2, upper=9)
+    alone = sv.Problem(objectives=list(x**2), constraints=[sv.sqrt(x[0]) ** 2 <= 4, sum(x) <= 3])
+    assert alone.groups[0].lower == 0.0
+    for root in (sv.sqrt(x[0]) ** 2, sv.sqrt(x[0]) * sv.sqrt(x[0]), sv.exp(sv.log(x[0]))):
+        mixed = sv.Problem(objectives=list(x**2), constraints=[root + x[1] <= 4])
+        with pytest.raises(SottovoceError, match="undefined at x1"):
+            sv.certify(mixed).require()
+    y = sv.agents(2, lower=0, upper=9)
+    fine = sv.Problem(
+        objectives=[(s - 3) ** 2 for s in y], constraints=[sv.sqrt(y[0]) ** 2 + y[1] <= 4]
+    )
+    assert sv.certify(fine).holds
+    np.testing.assert_allclose(sv.reference_optimum(fine).x, [2, 2], atol=1e-9)
+
+
+def test_a_size_of_at_most_0_is_refused_with_the_equality_to_state() -> None:
+    x = sv.agents(3, lower=-1, upper=1)
+    for row, remedy in (
+        (abs(x[0] - x[1]) <= 0, "only x1 - x2 == 0 meets it"),
+        (sv.norm(x[0] - x[1], x[2]) <= 0, "only x1 - x2 == 0 and x3 == 0 meets it"),
+        (abs(x[0] - x[1]) <= -1, "relax it"),
+    ):
+        with pytest.raises(ProblemError, match=rf"g1 must bound .* by a positive number.*{remedy}"):
+            sv.Problem(objectives=list(x**2), constraints=[row])

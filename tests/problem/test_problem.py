@@ -1,15 +1,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
 import pytest
+import scipy.sparse as sparse
 from hypothesis import given
 from hypothesis import strategies as st
 
 import sottovoce as sv
-from sottovoce.errors import ProblemError
+from sottovoce.errors import InputError, ProblemError
 from sottovoce.formula.canonical import add
 from sottovoce.formula.expression import symbol
 from sottovoce.formula.parse import check_expression, parse_expression
@@ -143,3 +145,42 @@ def test_one_counted_agent_beside_named_ones_has_its_own_objective() -> None:
         constraints=[sv.total(one.x**2) + named[0] + named[1] <= 3],
     )
     assert problem.evaluate([2.0, 0.0, 1.0]).objective == pytest.approx(0.3 * 4 + 1)
+
+
+def test_complex_numbers_are_refused_wherever_numbers_are_read() -> None:
+    x = sv.agents(2, lower=-1, upper=1)
+    imaginary = np.array([[1.0 + 1.0j, 1.0]])
+    for weights in (imaginary, sparse.csr_array(imaginary)):
+        with pytest.raises(ProblemError, match=r"A in A @ x.* must be real, got complex numbers: "):
+            weights @ x
+    with pytest.raises(ProblemError, match="upper bound of a must be numbers"):
+        sv.agents(["a"], lower=0, upper=imaginary[0, :1])
+    problem = sv.Problem(objectives=list(x**2), constraints=[x[0] + x[1] <= 1])
+    with pytest.raises(InputError, match=r"x must be one vector .* got ndarray complex128"):
+        problem.evaluate(imaginary[0])
+
+
+def test_a_row_that_no_agent_enters_is_refused_by_its_number() -> None:
+    ev = sv.agents(3, lower=-1, upper=1, name="ev")
+    x = sv.agents(["a", "b", "c"], lower=-1, upper=1)
+    for weights in (np.zeros((1, 3)), np.array([[1.0, 0.0, 2.0], [0.0, 0.0, 0.0]])):
+        for agents, row in ((ev, sv.total(ev.x, weights=weights)), (x, weights @ x)):
+            objectives = ev.x**2 if agents is ev else list(x**2)
+            with pytest.raises(
+                ProblemError,
+                match=f"g1: every row of A @ x must name an agent, got row {len(weights)}",
+            ):
+                sv.Problem(objectives=objectives, constraints=[row <= 1])
+
+
+def test_integers_beyond_float64_are_refused() -> None:
+    x, large = sv.agents(2, lower=0, upper=1), 10**400
+    for state in (
+        lambda: x[0] * Fraction(large, 3),
+        lambda: x[0] ** Fraction(large, 3),
+        lambda: sv.total(x) / large,
+        lambda: sv.total(x) <= large,
+        lambda: sv.agents(2, lower=0, upper=large),
+    ):
+        with pytest.raises(InputError):
+            state()

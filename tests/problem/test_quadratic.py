@@ -15,7 +15,7 @@ from sottovoce.formula.canonical import canonical
 from sottovoce.formula.derive import definiteness, ldl, quadratic_form
 from sottovoce.formula.expression import Expression, number, symbol
 from sottovoce.formula.functions import exp
-from sottovoce.problem.quadratic import Squares, squares
+from sottovoce.problem.quadratic import Squares, sum_of_squares
 
 A, B, C = (symbol(name) for name in "abc")
 
@@ -64,7 +64,7 @@ def test_squares_are_never_below_the_form_and_hardly_above(seed: int, floats: bo
     half = rng.normal(size=(rank, n)) if floats else rng.integers(-3, 4, (rank, n))
     Q = half.T @ half + np.diag(rng.integers(0, 3, n))
     g, x = form(Q, rng.integers(-3, 4, n), -5.0)
-    found = squares(g, {s: str(i // 2) for i, s in enumerate(x)})
+    found = sum_of_squares(g, {s: str(i // 2) for i, s in enumerate(x)})
     if found is None:
         # float64 may have pushed a semidefinite form over the edge.
         assert floats or not any(s in g.symbols for s in x) or not np.any(Q)
@@ -78,21 +78,21 @@ def test_squares_are_never_below_the_form_and_hardly_above(seed: int, floats: bo
 
 def test_the_exact_way_is_exact() -> None:
     g = canonical(3 * A**2 - 2 * A * B + B**2 + A - C - 7)
-    found = squares(g, {A: "a", B: "b", C: "c"})
+    found = sum_of_squares(g, {A: "a", B: "b", C: "c"})
     assert found is not None
     assert not any(entry for row in excess(found, g) for entry in row)
 
 
 def test_a_form_that_is_not_semidefinite_has_no_squares() -> None:
     owners = {A: "a", B: "b"}
-    assert squares(canonical(A * B), owners) is None
-    assert squares(canonical(A**2 - B**2 + A * B), owners) is None
+    assert sum_of_squares(canonical(A * B), owners) is None
+    assert sum_of_squares(canonical(A**2 - B**2 + A * B), owners) is None
 
 
 @pytest.mark.parametrize("g", [exp(A) * B, A**2 * B, (A * B) ** 0.5])
 def test_what_is_no_form_is_left_alone(g: Any) -> None:
     assert quadratic_form(canonical(g)) is None
-    assert squares(canonical(g), {A: "a", B: "b"}) is None
+    assert sum_of_squares(canonical(g), {A: "a", B: "b"}) is None
 
 
 @settings(max_examples=30, deadline=None)
@@ -116,5 +116,5 @@ def test_a_form_over_two_dozen_agents_takes_seconds_at_most() -> None:
     half = rng.normal(size=(24, 24))
     g, x = form(half.T @ half / 24, np.zeros(24), -9.0)
     begin = time.process_time()
-    assert squares(g, {s: s.name for s in x}) is not None
+    assert sum_of_squares(g, {s: s.name for s in x}) is not None
     assert time.process_time() - begin < 10.0

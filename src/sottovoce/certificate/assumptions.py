@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
-import scipy.sparse as sparse
 
 from sottovoce.certificate.contributions import sum_ranges
 from sottovoce.certificate.convexity import SMOOTH, Judgement, convexity, smoothness
@@ -19,7 +18,7 @@ from sottovoce.formula.canonical import negate
 from sottovoce.formula.curvature import curvature
 from sottovoce.formula.expression import ZERO, Expression
 from sottovoce.problem.agents import Group
-from sottovoce.problem.constraints import Constraint, FleetSum
+from sottovoce.problem.constraints import numbered
 from sottovoce.problem.fleets import fleets_of
 from sottovoce.problem.problem import CloudView, Problem
 
@@ -67,7 +66,7 @@ def public_assumptions(cloud: CloudView, domain: Sequence[Group]) -> Iterator[As
     boxes = {group.name: group for group in domain}
     named = [group for group in domain if group.count == 1]
     proven = _proven_by_template(cloud, domain)
-    for first, family in _firsts(cloud.constraints):
+    for first, family in numbered(cloud.constraints):
         if family.linear is not None:
             for row in range(family.rows):
                 yield from _proven_row(family.label(row), first + row)
@@ -79,7 +78,7 @@ def public_assumptions(cloud: CloudView, domain: Sequence[Group]) -> Iterator[As
         for part in family.sums:
             for t, h in enumerate(part.terms):
                 # One proof per term and sign of its weights serves all rows that use it.
-                for sign in _signs(part):
+                for sign in part.signs:
                     term = h if sign > 0 else negate(h)
                     yield from _of_term(family.label(t), first + t, term, [boxes[part.group.name]])
     yield from _regions(cloud, domain)
@@ -93,7 +92,7 @@ def _proven_by_template(cloud: CloudView, domain: Sequence[Group]) -> set[int]:
     """Rows over many agents, each term of a single one, proven once per template of terms."""
     large = {
         first + row
-        for first, family in _firsts(cloud.constraints)
+        for first, family in numbered(cloud.constraints)
         for row, g in enumerate(family.rest)
         if len(g.symbols) > _MANY
     }
@@ -109,23 +108,16 @@ def _proven_by_template(cloud: CloudView, domain: Sequence[Group]) -> set[int]:
 
 def _convex_and_smooth(formula: Expression, group: Group, *, order: int) -> Judgement | None:
     """The judgement of convexity for all agents of a fleet, if they are proven smooth too."""
-    judgement = _judged(convexity, formula, [group])
+    judgement = _judge(convexity, formula, [group])
     if judgement.status != "proven":
         return None
-    smooth = _judged(partial(smoothness, order=order), formula, [group])
+    smooth = _judge(partial(smoothness, order=order), formula, [group])
     return judgement if smooth.status == "proven" else None
 
 
 def _proven_row(label: str, row: int) -> Iterator[Assumption]:
     for name, detail in (("convexity", CONVEX), ("smoothness", SMOOTH)):
         yield Assumption(name=f"{name} of {label}", status="proven", detail=detail, row=row)
-
-
-def _firsts(families: Sequence[Constraint]) -> Iterator[tuple[int, Constraint]]:
-    first = 0
-    for family in families:
-        yield first, family
-        first += family.rows
 
 
 def _regions(cloud: CloudView, domain: Sequence[Group]) -> Iterator[Assumption]:
@@ -139,7 +131,7 @@ def _regions(cloud: CloudView, domain: Sequence[Group]) -> Iterator[Assumption]:
             yield Assumption(name=name, status="proven", detail=detail, row=region.stated)
             continue
         box = {s: ranges[row] for s, row in zip(region.symbols, region.rows, strict=True)}
-        yield _judged_as(name, convexity(region.phi, box), region.stated)
+        yield _assumption(name, convexity(region.phi, box), region.stated)
 
 
 def _convex_cost(cloud: CloudView, domain: Sequence[Group]) -> Assumption:
@@ -153,7 +145,7 @@ def _convex_cost(cloud: CloudView, domain: Sequence[Group]) -> Assumption:
     ]
     order = ("proven", "note", "numerical", "fails")
     worst = max(judgements, key=lambda judgement: order.index(judgement.status))
-    return _judged_as("convexity of the public cost", worst)
+    return _assumption("convexity of the public cost", worst)
 
 
 def convex_sums(
@@ -166,15 +158,15 @@ def convex_sums(
             stated[a.row] = stated.get(a.row, True) and a.status == "proven"
     boxes = [group for group in domain if group.count == 1]
     facts: dict[int, bool] = {}
-    for origin, (row, _) in zip(cloud.sums.origins, _firsts(cloud.constraints), strict=True):
+    for origin, (row, _) in zip(cloud.sums.origins, numbered(cloud.constraints), strict=True):
         if origin.as_stated:
             for r in range(origin.count):
                 facts[origin.first + r] = stated.get(row + r, False)
-    for row, family in _firsts(cloud.sums.families):
+    for row, family in numbered(cloud.sums.families):
         for r, formula in enumerate(() if family.sums else family.rest or (ZERO,) * family.rows):
             if row + r not in facts:
                 facts[row + r] = curvature(formula).is_convex or (
-                    _judged(convexity, formula, boxes).status == "proven"
+                    _judge(convexity, formula, boxes).status == "proven"
                 )
     return facts
 
@@ -202,14 +194,14 @@ def private_assumptions(
         # Where the agent can be: its objective is evaluated nowhere else.
         low, high = np.maximum(box.lower, local.lower), np.minimum(box.upper, local.upper)
         inside = [replace(group, lower=low, upper=np.maximum(low, high))]
-        convex = known.get(group.name) or _judged(convexity, objective, inside)
+        convex = known.get(group.name) or _judge(convexity, objective, inside)
         strict &= convex.strict and objective.symbols >= set(group.symbols)
         sound &= convex.status != "fails"
-        yield _judged_as(f"convexity of the objective of {group.name}", convex)
+        yield _assumption(f"convexity of the objective of {group.name}", convex)
         smooth = Judgement(status="proven", detail=SMOOTH)
         if group.name not in known:
-            smooth = _judged(partial(smoothness, order=1), objective, inside)
-        yield _judged_as(f"smoothness of the objective of {group.name}", smooth)
+            smooth = _judge(partial(smoothness, order=1), objective, inside)
+        yield _assumption(f"smoothness of the objective of {group.name}", smooth)
     if sound and any(not o.plain(g) for g, o in zip(problem.groups, problem.local, strict=True)):
         slater = _local_slater(problem)
         sound = slater.status != "fails"
@@ -244,11 +236,11 @@ def _objectives_by_template(problem: Problem, domain: Sequence[Group]) -> dict[s
 def _of_term(
     label: str, row: int, term: Expression, groups: Sequence[Group]
 ) -> Iterator[Assumption]:
-    yield _judged_as(f"convexity of {label}", _judged(convexity, term, groups), row)
-    yield _judged_as(f"smoothness of {label}", _judged(smoothness, term, groups), row)
+    yield _assumption(f"convexity of {label}", _judge(convexity, term, groups), row)
+    yield _assumption(f"smoothness of {label}", _judge(smoothness, term, groups), row)
 
 
-def _judged(
+def _judge(
     judge: Callable[..., Judgement], formula: Expression, groups: Sequence[Group]
 ) -> Judgement:
     """Judge a formula agent by agent; for many agents on one box that holds all of them first.
@@ -272,7 +264,7 @@ def _judged(
     return judge(formula, ends, parameters=parameters)
 
 
-def _judged_as(name: str, judgement: Judgement, row: int | None = None) -> Assumption:
+def _assumption(name: str, judgement: Judgement, row: int | None = None) -> Assumption:
     detail, witness = judgement.detail, None
     if judgement.status == "fails" and name.startswith("convexity"):
         detail = (
@@ -319,10 +311,3 @@ def _saddle_status(problem: Problem, strict: bool, sound: bool) -> tuple[Status,
         f"{detail}; nothing curves L along component {saddle.flat[0] + 1} of x, so that "
         "x-hat may not be unique: make the objectives strictly convex"
     )
-
-
-def _signs(part: FleetSum) -> list[int]:
-    if part.weights is None:
-        return [1]
-    weights: Any = part.weights.data if sparse.issparse(part.weights) else part.weights
-    return [sign for sign in (1, -1) if np.any(np.sign(weights) == sign)]

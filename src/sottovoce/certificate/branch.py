@@ -1,9 +1,9 @@
 """Branch and bound: the certified maximum of a norm over a box, many boxes in one batch.
 
 Boxes are kept with an upper bound each. The most promising ones are halved across the variable that
-moves the objective most, until the best bound left is within the tolerance of the best value found.
-A variable along which the objective is monotone on a box is fixed at the better end. The bound is
-valid whenever the search stops; a spent budget only leaves it looser.
+moves the objective most, until the best bound left is within the tolerance of the best value
+attained. A variable along which the objective is monotone on a box is fixed at the better end. The
+bound is valid whenever the search stops; a spent budget only leaves it looser.
 """
 
 from __future__ import annotations
@@ -17,23 +17,22 @@ from typing import Any, NamedTuple, final
 import numpy as np
 import numpy.typing as npt
 
-from sottovoce.formula.enclosure import enclose, enclose_with_gradient, require_defined
+from sottovoce.formula.enclosure import UNIT, enclose, enclose_with_gradient, require_defined
 from sottovoce.formula.expression import Expression, Op
 from sottovoce.formula.intervals import BoolArray, FloatArray, Interval, interval, root
 
-_BATCH = 512
-_HOPELESS = 2.0**-40
+_BATCH = 512  # boxes that are halved at once
+_HOPELESS = 2.0**-40  # of the width of the domain: smaller boxes without a bound are given up
 _AGAIN, _DONE = -1, -2  # in place of an axis to halve: bound the box once more, or leave it
-_ROUNDING = 2.0**-53
 _UNDERFLOW = 2.0**-1000  # more than all that numbers below 1 can lose by underflow
-_quiet = np.errstate(all="ignore")
+_without_warnings = np.errstate(all="ignore")
 
 
 class Maximum(NamedTuple):
-    """A certified upper bound, the largest value found (rounded down), its point, boxes spent."""
+    """A certified upper bound, the largest value attained rounded down, its point, boxes spent."""
 
     upper: float
-    found: float
+    attained: float
     point: FloatArray
     boxes: int
 
@@ -44,13 +43,13 @@ def maximise_norm(
     *,
     tolerance: float,
     budget: int,
-    found: float = -np.inf,
+    attained: float = -np.inf,
 ) -> Maximum:
     """Bound the maximum of a norm over a box, an interval of shape (n,), from above and from below.
 
-    The search ends when upper <= found + tolerance * |found|, when no box can be improved, or when
-    `budget` boxes have been bounded. Boxes that cannot beat `found`, a value reached elsewhere, are
-    cut.
+    The search ends when upper <= attained + tolerance * |attained|, when no box can be improved, or
+    when `budget` boxes have been bounded. Boxes that cannot beat `attained`, a value reached
+    elsewhere, are cut.
     """
     point, settled, count = split_point(box.lower, box.upper), -np.inf, 0
     fresh = _Boxes(box.lower[:, None], box.upper[:, None], np.array([np.inf]), np.array([_AGAIN]))
@@ -60,23 +59,23 @@ def maximise_norm(
         fresh, probes = _study(objective, fresh, width)
         count += fresh.bound.size
         values = objective.value(probes)
-        if values.max() > found:
-            found, point = float(values.max()), probes[:, values.argmax()]
+        if values.max() > attained:
+            attained, point = float(values.max()), probes[:, values.argmax()]
         pool = _join([pool, fresh])
-        goal = found + tolerance * abs(found) if np.isfinite(found) else -np.inf
+        goal = attained + tolerance * abs(attained) if np.isfinite(attained) else -np.inf
         over = (pool.bound <= goal) | (pool.axis == _DONE)
         settled = max(settled, pool.bound[over].max(initial=-np.inf))
         pool = pool.pick(~over)
         left = pool.bound.max(initial=-np.inf)
         if left <= max(goal, settled) or count >= budget:
-            return Maximum(float(max(left, settled, found)), found, point, count)
+            return Maximum(float(max(left, settled, attained)), attained, point, count)
         size = min(_BATCH, (budget - count + 1) // 2, pool.bound.size)  # each has two children
         best = np.zeros(pool.bound.size, dtype=np.bool_)
         best[np.argpartition(-pool.bound, size - 1)[:size]] = True
         fresh, pool = _children(pool.pick(best), objective.convex), pool.pick(~best)
 
 
-@_quiet
+@_without_warnings
 def split_point(lower: FloatArray, upper: FloatArray) -> FloatArray:
     """Return a point within each side: halfway, or halfway in logarithm if the scales differ."""
     small, large = np.sort([np.abs(lower), np.abs(upper)], axis=0)
@@ -102,7 +101,7 @@ def _join(parts: Sequence[_Boxes]) -> _Boxes:
     return _Boxes(*(np.concatenate(values, axis=-1) for values in zip(*parts, strict=True)))
 
 
-@_quiet
+@_without_warnings
 def _study(objective: Norm, boxes: _Boxes, root_width: FloatArray) -> tuple[_Boxes, FloatArray]:
     """Bound boxes, fix their monotone variables, choose their next axis, and propose points."""
     bound, slope = objective.bound(interval(boxes.lower, boxes.upper))
@@ -189,10 +188,10 @@ class Component:
         slope = interval(known, np.maximum(slope.upper, known))
         centre = split_point(box.lower, box.upper)
         change = slope * (box - interval(centre, centre))
-        mean = reduce(add, self._sides(change).values(), self.at(centre))
+        mean = reduce(add, self._sides(change).values(), self.enclose_at(centre))
         return reduce(_meet, [*values, mean]), slope
 
-    def at(self, points: FloatArray) -> Interval:
+    def enclose_at(self, points: FloatArray) -> Interval:
         """Enclose the expression at points (n, count)."""
         return enclose(self.forms[0], self._sides(interval(points, points)))
 
@@ -256,7 +255,7 @@ class Norm:
 
     def value(self, points: FloatArray) -> FloatArray:
         """Return a lower bound of the value at each point of (n, count)."""
-        values = [component.at(points) for component in self.components]
+        values = [component.enclose_at(points) for component in self.components]
         if self.sign:
             return values[0].lower if self.sign > 0 else -values[0].upper
         return norm_of(values, self.columns)[0]
@@ -319,13 +318,13 @@ def singular_bounds(matrices: FloatArray) -> tuple[FloatArray, FloatArray]:
     rank = s.shape[-1]
     guess = (u * s[..., None, :]) @ vt
     # A product of sums of k terms errs by at most k + 1 roundings of the product of the moduli.
-    doubt = 2 * (rank + 2) * _ROUNDING * ((np.abs(u) * s[..., None, :]) @ np.abs(vt))
-    missed = _frobenius(np.abs(scaled - guess) * (1 + 2 * _ROUNDING) + doubt)
+    rounding = 2 * (rank + 2) * UNIT * ((np.abs(u) * s[..., None, :]) @ np.abs(vt))
+    missed = _frobenius(np.abs(scaled - guess) * (1 + 2 * UNIT) + rounding)
     missed = np.where(s[..., 0] > 0, missed, 0.0)  # exactly 0 for a matrix of zeros
     skew = [_skewness(basis) for basis in (u, np.swapaxes(vt, -1, -2))]
     grown, shrunk = ((1 + sign * skew[0]) * (1 + sign * skew[1]) for sign in (1, -1))
-    upper = (s[..., 0] * np.sqrt(grown) + missed) * (1 + 16 * _ROUNDING)
-    lower = (s[..., 0] * np.sqrt(np.maximum(shrunk, 0)) - missed) * (1 - 16 * _ROUNDING)
+    upper = (s[..., 0] * np.sqrt(grown) + missed) * (1 + 16 * UNIT)
+    lower = (s[..., 0] * np.sqrt(np.maximum(shrunk, 0)) - missed) * (1 - 16 * UNIT)
     return (
         np.maximum(np.nextafter(lower * scale, -np.inf), 0),
         np.where(upper > 0, np.nextafter(upper * scale, np.inf), 0.0),
@@ -337,12 +336,12 @@ def _skewness(basis: FloatArray) -> FloatArray:
     length, count = basis.shape[-2:]
     gram = np.swapaxes(basis, -1, -2) @ basis
     size = np.swapaxes(np.abs(basis), -1, -2) @ np.abs(basis)
-    doubt = 2 * (length + 2) * _ROUNDING * size
-    return _frobenius(np.abs(gram - np.eye(count)) * (1 + 2 * _ROUNDING) + doubt) + _UNDERFLOW
+    rounding = 2 * (length + 2) * UNIT * size
+    return _frobenius(np.abs(gram - np.eye(count)) * (1 + 2 * UNIT) + rounding) + _UNDERFLOW
 
 
 def _frobenius(matrices: FloatArray) -> FloatArray:
     """Bound the Frobenius norm of nonnegative matrices from above."""
     terms = matrices.shape[-1] * matrices.shape[-2]
     total = np.sqrt(np.sum(np.square(matrices), axis=(-2, -1)))
-    return np.asarray(total * (1 + (terms + 4) * _ROUNDING * 2) + _UNDERFLOW)
+    return np.asarray(total * (1 + (terms + 4) * UNIT * 2) + _UNDERFLOW)

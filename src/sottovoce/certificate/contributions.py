@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from sottovoce.certificate.influence import agent_box, weighted_blocks
 from sottovoce.certificate.sensitivity import Block, Sensitivity, dense
 from sottovoce.errors import CertificateError
-from sottovoce.formula.enclosure import enclose, evaluate, evaluation_error
+from sottovoce.formula.enclosure import UNIT, enclose, evaluate, evaluation_error
 from sottovoce.formula.intervals import Interval
 from sottovoce.problem.agents import Array, Group, read_only
 from sottovoce.problem.fleets import Fleet, fleets_of, row_constants
@@ -25,7 +25,6 @@ from sottovoce.problem.problem import CloudView
 from sottovoce.problem.sums import Sums
 
 _UP = 1.0 + 2.0**-40  # more than the roundings of the few operations it is applied to
-_UNIT = 2.0**-53
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -71,7 +70,7 @@ def contribution_ranges(
             width, reach = width.multiply(moving).tocsr(), abs(lower).maximum(abs(upper))
         else:
             width, reach = width * moving, np.maximum(np.abs(lower), np.abs(upper))
-        blocks.append(Block(rows=rows, first=first, upper=width, found=width))
+        blocks.append(Block(rows=rows, first=first, upper=width, attained=width))
         size[rows] += np.asarray(reach.sum(axis=1)).ravel() * _UP
         error[rows] = np.maximum(error[rows], dense(off.max(axis=1)).ravel() * _UP)
     agents = sum(group.count for group in domain)
@@ -95,8 +94,8 @@ def block_ranges(
     def weighted(weight: Array, low: Array, high: Array, error: Array) -> tuple[Array, ...]:
         lower, upper = _scaled(weight, low, high)
         size = np.maximum(-lower, upper)
-        rounding = np.where(np.abs(weight) == 1.0, 0.0, 2.0 * _UNIT * size)
-        return lower, upper, np.abs(weight) * error * (1.0 + 4.0 * _UNIT) + rounding
+        rounding = np.where(np.abs(weight) == 1.0, 0.0, 2.0 * UNIT * size)
+        return lower, upper, np.abs(weight) * error * (1.0 + 4.0 * UNIT) + rounding
 
     fleets = fleets_of(domain, sums.families) if fleets is None else fleets
     agents = sum(group.count for group in domain)
@@ -140,7 +139,7 @@ def row_ranges(fleets: Sequence[Fleet], count: int, *, where_defined: bool) -> t
         size[rows] += np.asarray(abs(lower).sum(axis=1) + abs(upper).sum(axis=1)).ravel()
         terms[rows] += np.asarray(((lower != 0) + (upper != 0)).sum(axis=1)).ravel()
     # n terms summed in any order err by less than n roundings of the sum of their sizes.
-    slack = np.where(terms > 1, size * (terms + 4.0) * _UNIT, 0.0)
+    slack = np.where(terms > 1, size * (terms + 4.0) * UNIT, 0.0)
     return low - slack, high + slack
 
 
@@ -155,5 +154,5 @@ def row_scales(cloud: CloudView) -> Array:
         fleets = fleets_of(cloud.groups, cloud.constraints)
         low, high = row_ranges(fleets, cloud.rows, where_defined=True)
         bound = np.where(bound == 0.0, high - low, bound)
-    fine = np.isfinite(bound) & (bound > 0.0)
-    return read_only(np.where(fine, bound, 1.0))
+    is_usable = np.isfinite(bound) & (bound > 0.0)
+    return read_only(np.where(is_usable, bound, 1.0))

@@ -20,11 +20,12 @@ from sottovoce.certificate.hessian import (
     sample_points,
 )
 from sottovoce.errors import InputError, ProblemError
-from sottovoce.formula.canonical import in_order, negate, substitute
+from sottovoce.formula.canonical import negate, positive_by_form, substitute
 from sottovoce.formula.curvature import NONE, BoxSigns, Calculus, Variables, brief
 from sottovoce.formula.derive import exact, gradient, is_smooth
 from sottovoce.formula.enclosure import demands
 from sottovoce.formula.expression import Expression, exactly, nodes, number
+from sottovoce.formula.order import in_order
 from sottovoce.problem.agents import Array
 
 Box = Mapping[Expression, tuple[ArrayLike, ArrayLike]]
@@ -67,7 +68,7 @@ def convexity(expr: Expression, box: Box, *, parameters: Collection[Expression] 
         parameters: symbols of ``box`` that are held fixed at any value of their interval;
             convexity is asked in the other symbols only.
     """
-    f, region = _prepared(expr, box, parameters)
+    f, region = _prepare(expr, box, parameters)
     if f is None:
         return Judgement(status="fails", detail=_EVERYWHERE, witness={})
     undefined = _undefined([f], region)
@@ -132,7 +133,7 @@ def smoothness(
     objective.
     """
     remedy = "shrink the box so that every root, quotient and logarithm stays defined"
-    f, region = _prepared(expr, box, parameters)
+    f, region = _prepare(expr, box, parameters)
     if f is None:
         return Judgement(status="fails", detail=f"{_EVERYWHERE}: {remedy}", witness={})
     if all(_is_analytic(inner, region, relation) for inner, relation, _ in demands(f)):
@@ -155,7 +156,7 @@ def smoothness(
 
 def _is_analytic(inner: Expression, region: ProofRegion, relation: str) -> bool:
     """Whether a root, quotient or logarithm of ``inner`` is analytic on the whole region."""
-    positive = bounded_below(inner, region, strict=True)
+    positive = positive_by_form(inner, strict=True) or bounded_below(inner, region, strict=True)
     return positive or (relation == "!=" and bounded_below(negate(inner), region, strict=True))
 
 
@@ -179,7 +180,7 @@ def _proven(strict: Variables, variables: Sequence[Expression], by: str) -> Judg
     return Judgement(status="proven", strict=is_strict, detail=detail)
 
 
-def _prepared(
+def _prepare(
     expr: Expression, box: Box, parameters: Collection[Expression]
 ) -> tuple[Expression | None, ProofRegion]:
     """Turn doubles into the fractions they are, and symbols that cannot move into numbers.

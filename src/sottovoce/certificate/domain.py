@@ -31,12 +31,14 @@ from sottovoce.problem.constraints import Constraint
 from sottovoce.problem.problem import CloudView
 from sottovoce.problem.sums import Sums
 
-MARGIN = 0.01
-_ROOMY = 10.0
-_SWEEPS = 30
+MARGIN = 0.01  # of the new width, by which a side that moved is moved back
+_WIDE = 10.0  # margins of components that enter no derivative of a sum
+_SWEEPS = 30  # over all constraints, at most
 _ZERO = interval(0.0, 0.0)
 _ONE = interval(1.0, 1.0)
-_ENOUGH = 1e-3  # a sweep that shrinks no side by more than this share of its width is the last
+_MIN_SHRINKAGE = (
+    1e-3  # a sweep that shrinks no side by more than this share of its width is the last
+)
 _WEIGHT = symbol("weight of the summand")  # no user's symbol has spaces
 
 Boxes = dict[Expression, tuple[Array, Array]]
@@ -58,7 +60,7 @@ def tightened_domain(cloud: CloudView, *, margin: float = MARGIN) -> tuple[Group
         ProblemError: if the propagation proves that no point satisfies all constraints.
     """
     boxes, column, lower, upper = _boxes(cloud.groups)
-    sides = [side for stated in cloud.constraints for side in _sides(stated)]
+    sides = [side for stated in cloud.constraints for side in _inequalities(stated)]
     weights = [_linear(side, column) for side in sides]
     for _ in range(_SWEEPS):
         shrunk = 0.0
@@ -76,17 +78,17 @@ def tightened_domain(cloud: CloudView, *, margin: float = MARGIN) -> tuple[Group
                         f"{family.label(row)} cannot hold where the others do (proven by interval "
                         "propagation); relax one of them"
                     ) from error
-        shrunk = max(shrunk, _keep(cloud, boxes))
-        if shrunk < _ENOUGH:
+        shrunk = max(shrunk, _apply_local_rows(cloud, boxes))
+        if shrunk < _MIN_SHRINKAGE:
             break
-    bending = set(_bending(cloud.sums))
-    margins = {s: margin if s in bending else _ROOMY * margin for s in boxes}
+    bending = set(_nonlinear_components(cloud.sums))
+    margins = {s: margin if s in bending else _WIDE * margin for s in boxes}
     groups = tuple(_widened(group, boxes, margins) for group in cloud.groups)
     if not any(cloud.local_rows):
         return groups
     # No margin beyond local constraints: there no price acts on a bound.
     boxes, *_ = _boxes(groups)
-    _keep(cloud, boxes)
+    _apply_local_rows(cloud, boxes)
     return tuple(_widened(group, boxes, dict.fromkeys(boxes, 0.0)) for group in groups)
 
 
@@ -96,7 +98,7 @@ def _boxes(groups: Sequence[Group]) -> tuple[Boxes, dict[Expression, int], Array
     lower, upper = lower_bounds(named), upper_bounds(named)
     column = {s: c for c, s in enumerate(s for group in named for s in group.symbols)}
     boxes: Boxes = {
-        s: (_once(group.lower[:, c]), _once(group.upper[:, c]))
+        s: (_shared(group.lower[:, c]), _shared(group.upper[:, c]))
         for group in groups
         for c, s in enumerate(group.symbols)
     }
@@ -104,11 +106,13 @@ def _boxes(groups: Sequence[Group]) -> tuple[Boxes, dict[Expression, int], Array
     return boxes, column, lower, upper
 
 
-def _keep(cloud: CloudView, boxes: Boxes) -> float:
+def _apply_local_rows(cloud: CloudView, boxes: Boxes) -> float:
     """Shrink the boxes of all groups to what each agent's own public rows imply."""
     shrunk = 0.0
     rows = (
-        (g, row) for g, kept in zip(cloud.groups, cloud.local_rows, strict=True) for row in kept
+        (g, row)
+        for g, group_rows in zip(cloud.groups, cloud.local_rows, strict=True)
+        for row in group_rows
     )
     for group, row in rows:
         for g in (row.g, negate(row.g)) if row.equality else (row.g,):
@@ -124,13 +128,13 @@ def _keep(cloud: CloudView, boxes: Boxes) -> float:
     return shrunk
 
 
-def _sides(stated: Constraint) -> Iterator[Constraint]:
+def _inequalities(stated: Constraint) -> Iterator[Constraint]:
     """A constraint, and for an equality the same turned round."""
     yield stated
     if stated.equality:
         yield replace(
             stated,
-            sums=tuple(replace(p, terms=tuple(map(negate, p.terms))) for p in stated.sums),
+            sums=tuple(part.mapped(negate) for part in stated.sums),
             rest=tuple(map(negate, stated.rest)),
             offset=-stated.offset,
             linear=None if stated.linear is None else stated.linear.times(-1.0),
@@ -144,7 +148,7 @@ def _linear(family: Constraint, column: Mapping[Expression, int]) -> Any:
     return family.linear.over(column, len(column))
 
 
-def _bending(sums: Sums) -> Iterator[Expression]:
+def _nonlinear_components(sums: Sums) -> Iterator[Expression]:
     """The components of states that a derivative of a sum depends on."""
     for family in sums.families:
         for h in (*family.rest, *(t for part in family.sums for t in part.terms)):
@@ -284,7 +288,7 @@ def _widened(group: Group, boxes: Boxes, margins: Mapping[Expression, float]) ->
     return replace(group, lower=read_only(np.stack(lower, 1)), upper=read_only(np.stack(upper, 1)))
 
 
-def _once(values: Array) -> Array:
+def _shared(values: Array) -> Array:
     """One value for all agents where a bound is the same for all, to spare a fleet's memory."""
     return values[:1] if values.strides == (0,) else values
 

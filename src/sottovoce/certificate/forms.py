@@ -27,7 +27,7 @@ from sottovoce.formula.canonical import (
     is_integer,
     multiply,
     power,
-    rebuilt,
+    rebuild,
 )
 from sottovoce.formula.enclosure import enclose, enclose_with_gradient
 from sottovoce.formula.expression import (
@@ -61,7 +61,7 @@ def _over_one(expr: Expression) -> Expression:
     """
     if expr.op not in (Op.ADD, Op.MUL, Op.POW):
         return expr
-    expr = rebuilt(expr, [_over_one(a) for a in expr.args])
+    expr = rebuild(expr, [_over_one(a) for a in expr.args])
     if expr.op != Op.ADD:
         return expr
     terms = [(coefficient(term)[0], _powers(term)) for term in expr.args]
@@ -98,7 +98,7 @@ def oriented(expr: Expression) -> Expression:
     """Take numbers out of sums in products and powers: 2 b - 2 a becomes -2 (a - b) there."""
     if not expr.args:
         return expr
-    expr = rebuilt(expr, [oriented(a) for a in expr.args])
+    expr = rebuild(expr, [oriented(a) for a in expr.args])
     if expr.op == Op.POW and is_integer(expr.value):
         content, rest = _content(expr.args[0])
         return multiply(power(number(content), expr.value), power(rest, expr.value))
@@ -135,7 +135,7 @@ def _collected(expr: Expression) -> Expression:
     """
     if not expr.args:
         return expr
-    expr = rebuilt(expr, [_collected(a) for a in expr.args])
+    expr = rebuild(expr, [_collected(a) for a in expr.args])
     if expr.op != Op.ADD:
         return expr
     counts = Counter(f for term in expr.args for f in factors(term) if not f.is_number)
@@ -219,7 +219,7 @@ def _candidates(components: Sequence[Expression]) -> list[Expression]:
         if {None if parent is None else parent.op for parent in above} in ({Op.ADD}, {Op.MUL}):
             siblings[frozenset(above)].append(node)
     parts += [
-        rebuilt(parent, nodes)
+        rebuild(parent, nodes)
         for above, nodes in siblings.items()
         for parent in list(above)[:1]
         if parent is not None
@@ -247,4 +247,4 @@ def _replaced(expr: Expression, part: Expression, name: Expression) -> Expressio
     args, inside = list(expr.args), {*part.args}
     if part.op in (Op.ADD, Op.MUL) and expr.op == part.op and inside <= {*args}:
         args = [name, *(a for a in args if a not in inside)]
-    return rebuilt(expr, [_replaced(a, part, name) for a in args])
+    return rebuild(expr, [_replaced(a, part, name) for a in args])

@@ -12,19 +12,13 @@ import numpy as np
 from numpy.polynomial.polynomial import polyder, polydiv, polytrim, polyval
 from numpy.typing import NDArray
 
-from sottovoce.formula.canonical import (
-    addends,
-    base_exponent,
-    coefficient,
-    expand,
-    in_order,
-    is_integer,
-)
+from sottovoce.formula.canonical import addends, base_exponent, coefficient, expand, is_integer
 from sottovoce.formula.curvature import Signs, connected_blocks
 from sottovoce.formula.derive import hessian
 from sottovoce.formula.enclosure import enclose
 from sottovoce.formula.expression import ZERO, Expression
 from sottovoce.formula.intervals import Interval
+from sottovoce.formula.order import in_order
 from sottovoce.problem.agents import Array
 
 Claim = Callable[[Array, Array], NDArray[np.bool_]]
@@ -33,8 +27,16 @@ Claim = Callable[[Array, Array], NDArray[np.bool_]]
 Polynomial: TypeAlias = Any
 """The fractions of a polynomial in one variable, that of 1 first: an array of objects."""
 
-_CHUNK = 1 << 16  # agents of a fleet judged at a time
+_AGENTS_AT_ONCE = 1 << 16  # agents of a fleet judged at a time
 _FINITE_BUDGET = 4096  # boxes to prove a formula finite: a second or less
+_POINTS = 1024  # of the even sequence in which a counterexample is looked for
+_MOST_CORNERS = 8  # variables up to which all corners of a box are points
+_MOST_SAMPLES = 1 << 14  # points of all agents together
+_EVENLY = 64  # agents of a fleet whose boxes are sampled, besides those with extreme bounds
+_LOWEST = 8  # points with the lowest eigenvalues whose directions are tried
+_CONDITION = 2.0**-50  # per row: a smaller ratio of eigenvalues is not told from 0
+_PRODUCT_ERROR = 1e-14  # per row: relative error of two matrix products, far above 2^-52
+_DOMINANCE = 1e-10  # by which dominance must hold, above the rounding of its own sums
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -85,8 +87,8 @@ class ProofRegion:
         """Ways to cover all agents' boxes: by one hull, and if that is larger, one by one."""
         yield [self.hull(symbols)]
         if any(self.lower[s].size > 1 or self.upper[s].size > 1 for s in symbols):
-            starts = range(0, self.agents, _CHUNK)
-            ranges = [np.arange(k, min(k + _CHUNK, self.agents)) for k in starts]
+            starts = range(0, self.agents, _AGENTS_AT_ONCE)
+            ranges = [np.arange(k, min(k + _AGENTS_AT_ONCE, self.agents)) for k in starts]
             yield [self.boxes(symbols, agents) for agents in ranges]
 
 
@@ -152,15 +154,17 @@ class Hessian:
         strict: set[Expression] = set()
         for block in sorted(self.blocks, key=len):
             if len(block) == 1:
-                proven, strictly = self._single(block[0], budget)
+                proven, strictly = self._nonnegative_entry(block[0], budget)
             else:
-                proven = strictly = self._dominant(block, budget) or self._many(block, budget)
+                proven = strictly = self._diagonally_dominant(
+                    block, budget
+                ) or self._definite_on_boxes(block, budget)
             if not proven:
                 return None
             strict |= {self.variables[k] for k in block} if strictly else set()
         return frozenset(strict)
 
-    def _single(self, k: int, budget: int) -> tuple[bool, bool]:
+    def _nonnegative_entry(self, k: int, budget: int) -> tuple[bool, bool]:
         """Whether a single second derivative is proven nonnegative, and f strictly convex in it."""
         entry, variable = self.entries[k][k], self.variables[k]
         if entry.symbols != {variable}:
@@ -175,7 +179,7 @@ class Hessian:
         points, _ = sample_points(self.region, [variable])
         return True, bool((enclosed_ends(entry, [variable], points, points)[0] > 0.0).any())
 
-    def _dominant(self, block: list[int], budget: int) -> bool:
+    def _diagonally_dominant(self, block: list[int], budget: int) -> bool:
         """Prove strict diagonal dominance row by row; each row has few symbols to subdivide."""
 
         def prove(i: int) -> bool:
@@ -193,7 +197,7 @@ class Hessian:
 
         return all(prove(i) for i in block)
 
-    def _many(self, block: list[int], budget: int) -> bool:
+    def _definite_on_boxes(self, block: list[int], budget: int) -> bool:
         symbols = in_order({s for i in block for j in block for s in self.entries[i][j].symbols})
 
         def holds(lower: Array, upper: Array) -> NDArray[np.bool_]:
@@ -225,7 +229,7 @@ class Hessian:
                 middle = (low + high) / 2 * (moving[:, :, None] & moving[:, None, :])
             middle[~np.isfinite(middle).all(axis=(1, 2))] = 0.0
             values, vectors = np.linalg.eigh(middle)
-            for k in np.argsort(values[:, 0], kind="stable")[:8]:
+            for k in np.argsort(values[:, 0], kind="stable")[:_LOWEST]:
                 vector = vectors[k, :, 0]
                 largest = vector[np.abs(vector).argmax()]
                 direction = np.where(moving[k], np.round(vector / largest, 6), 0.0)
@@ -247,17 +251,21 @@ def sample_points(
     agents with extreme bounds or parameters and others evenly spaced.
     """
     s = len(symbols)
-    spread = _spread(1024, s)
-    corners = np.array(list(product((0.0, 1.0), repeat=s))) if s <= 8 else np.round(spread[:256])
+    spread = _spread(_POINTS, s)
+    corners = (
+        np.array(list(product((0.0, 1.0), repeat=s)))
+        if s <= _MOST_CORNERS
+        else np.round(spread[:256])
+    )
     unit = np.concatenate([np.full((1, s), 0.5), corners.reshape(-1, s), spread])
     agents = np.zeros(1, dtype=np.intp)
     if region.agents > 1:
         ends = [b[x] for x in symbols for b in (region.lower, region.upper) if b[x].size > 1]
         extremes = [k for b in ends for k in (int(b.argmin()), int(b.argmax()))]
-        evenly = np.linspace(0, region.agents - 1, num=min(region.agents, 64)).astype(np.intp)
+        evenly = np.linspace(0, region.agents - 1, num=min(region.agents, _EVENLY)).astype(np.intp)
         agents = np.unique(np.concatenate([np.array(extremes, dtype=np.intp), evenly]))
     lower, upper = region.boxes(symbols, agents)
-    unit = unit[: max(64, (1 << 14) // agents.size)]
+    unit = unit[: max(64, _MOST_SAMPLES // agents.size)]
     width = (upper - lower)[:, None, :]
     points = np.clip(lower[:, None, :] + unit * width, lower[:, None, :], upper[:, None, :])
     free = np.broadcast_to(width > 0, points.shape)
@@ -336,19 +344,19 @@ def _positive_definite(low: Array, high: Array) -> NDArray[np.bool_]:
     # Powers of two scale without rounding.
     unit = np.exp2(-np.round(np.log2(diagonal) / 2))
     middle, radius = (a * unit[:, :, None] * unit[:, None, :] for a in (middle, radius))
-    good = np.asarray(np.isfinite(middle + radius).all(axis=(1, 2)))
-    middle, radius = (np.where(good[:, None, None], a, 0.0) for a in (middle, radius))
+    is_definite = np.asarray(np.isfinite(middle + radius).all(axis=(1, 2)))
+    middle, radius = (np.where(is_definite[:, None, None], a, 0.0) for a in (middle, radius))
     values, vectors = np.linalg.eigh(middle)
-    good &= values[:, 0] > k * 2.0**-50 * values[:, -1]
-    u = vectors / np.sqrt(np.where(good[:, None], values, 1.0))[:, None, :]
+    is_definite &= values[:, 0] > k * _CONDITION * values[:, -1]
+    u = vectors / np.sqrt(np.where(is_definite[:, None], values, 1.0))[:, None, :]
     ut, size = np.swapaxes(u, 1, 2), np.abs(u)
     close = ut @ middle @ u
     on = np.diagonal(close, axis1=1, axis2=2)
     off = np.abs(close * (1.0 - np.eye(k))).sum(axis=2)
-    # Each product rounds by less than (k + 1) 2^-52 of |U'||M||U|; 1e-14 k covers both.
-    slack = np.swapaxes(size, 1, 2) @ (radius + 1e-14 * k * np.abs(middle)) @ size
-    dominant = on - (off + slack.sum(axis=2)) * (1 + 1e-10) > 1e-10
-    return np.asarray(good & dominant.all(axis=1))
+    # Each product rounds by less than (k + 1) 2^-52 of |U'||M||U|.
+    slack = np.swapaxes(size, 1, 2) @ (radius + _PRODUCT_ERROR * k * np.abs(middle)) @ size
+    dominant = on - (off + slack.sum(axis=2)) * (1 + _DOMINANCE) > _DOMINANCE
+    return np.asarray(is_definite & dominant.all(axis=1))
 
 
 def _quadratic_upper(low: Array, high: Array, direction: Array) -> float | None:

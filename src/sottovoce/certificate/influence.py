@@ -10,14 +10,14 @@ from typing import Any, TypeAlias
 import numpy as np
 import scipy.sparse as sparse
 
-from sottovoce.certificate.supremum import known_supremum
+from sottovoce.certificate.supremum import cached_supremum
 from sottovoce.errors import CertificateError
-from sottovoce.formula.canonical import in_order
 from sottovoce.formula.connected import Indices
 from sottovoce.formula.derive import exact, gradient
 from sottovoce.formula.enclosure import IntervalBox, enclose
 from sottovoce.formula.expression import ZERO, Expression, exactly
 from sottovoce.formula.intervals import Interval
+from sottovoce.formula.order import in_order
 from sottovoce.problem.agents import Array, Group
 from sottovoce.problem.fleets import Fleet, WeightedTerms
 from sottovoce.problem.linear_rows import Weights
@@ -50,21 +50,21 @@ def _have_one_box(group: Group) -> bool:
 def slope_bounds(
     h: Expression, group: Group, *, convex: bool, tolerance: float
 ) -> tuple[Array, Array]:
-    """Bound ``|dh/dx_i|`` over X_i for every agent i of a fleet; upper bounds and values found.
+    """Bound ``|dh/dx_i|`` over X_i for every agent i of a fleet; upper bounds and values attained.
 
     Where h is proven ``convex`` its slope by a component never decreases in it; subdivision stops
     at the relative gap ``tolerance``.
     """
     slopes = gradient(exact(h), group.symbols)
     states = {s for d in slopes.values() for s in d.symbols} & set(group.symbols)
-    found = _norm(slopes, replace(group, upper=group.lower))
+    attained = _norm(slopes, replace(group, upper=group.lower))
     if not states:
-        return found, found
+        return attained, attained
     different = _different(h, group)
     steepest_at_ends = convex and len(slopes) == len(states) == 1  # a convex function of one state
     if steepest_at_ends or different is None:
-        found = np.maximum(found, _norm(slopes, replace(group, lower=group.upper)))
-        return found if steepest_at_ends else _norm(slopes, group), found
+        attained = np.maximum(attained, _norm(slopes, replace(group, lower=group.upper)))
+        return attained if steepest_at_ends else _norm(slopes, group), attained
     first, same = different
     bounds = [
         _supremum(
@@ -72,14 +72,14 @@ def slope_bounds(
         )
         for i in first.tolist()
     ]
-    upper, found = np.array(bounds).T
-    return upper[same], found[same]
+    upper, attained = np.array(bounds).T
+    return upper[same], attained[same]
 
 
 def mixture_bounds(
     fleet: Fleet, owners: Sequence[int], *, convex: bool, tolerance: float
 ) -> Iterator[tuple[int, float, float]]:
-    """Bound the slope of a formula that mixes agents by each of them: agent, bound, value found.
+    """Bound the slope of a formula that mixes agents by each of them: agent, bound, value attained.
 
     ``fleet`` is the formula as one agent with the states of all ``owners``; the rest is as for
     ``slope_bounds``.
@@ -88,9 +88,9 @@ def mixture_bounds(
     box = _box(group, 0)
     for agent in dict.fromkeys(owners):
         states = [s for s, owner in zip(group.symbols, owners, strict=True) if owner == agent]
-        upper, found = _supremum(formula, states, box, convex=convex, tolerance=tolerance)
+        upper, attained = _supremum(formula, states, box, convex=convex, tolerance=tolerance)
         if upper > 0.0:
-            yield agent, upper, found
+            yield agent, upper, attained
 
 
 def _different(h: Expression, group: Group) -> tuple[Indices, Indices] | None:
@@ -125,13 +125,13 @@ def _supremum(
     used = {s for d in components for s in d.symbols}
     if not slopes:
         return 0.0, 0.0
-    bound = known_supremum(
+    bound = cached_supremum(
         [[d] for d in components],
         {s: box[s] for s in in_order(used)},
         nondecreasing=[frozenset({s}) for s in symbols] if convex else None,
         tolerance=tolerance,
     )
-    return bound.upper, bound.found
+    return bound.upper, bound.attained
 
 
 def _norm(slopes: Slopes, group: Group) -> Array:

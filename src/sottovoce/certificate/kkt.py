@@ -25,13 +25,20 @@ from sottovoce.problem.agents import Array
 from sottovoce.problem.numeric import Numeric
 
 MAX_ITERATIONS = 300
-MIN_TAU = 1e-16
-MIN_STEP = 1e-8
+MIN_TAU = 1e-16  # of the complementarity target: below it products of float64 are noise
+MIN_STEP = 1e-8  # of a Newton step at which the line search gives up
+BOUND_SHARE = 0.99  # of the way to the nearest bound that a step goes, nearer as tau falls
+ARMIJO = 1e-4  # the part of the promised decrease that a step must bring
+MIN_CENTRING = 0.1  # of sigma, while the equations are further off than complementarity
+INSET = 0.05  # of a box's width that the start keeps from its bounds
+NEGATIVE = 1e-9  # below minus this share of a Hessian's largest entry an eigenvalue is negative
+ROUNDING = 1e-9  # of a tangent's terms: what float64 may add to a proof of infeasibility
 REGULARISATIONS = (1e-11, 1e-9, 1e-6)
 """What is added to the diagonal of a system scaled to size 1, the first that leaves it regular:
 rows that depend on each other and states without curvature stay solvable, and refinement takes the
 addition out again."""
-REFINEMENTS = 8
+EQUILIBRATIONS = 4  # passes that scale rows and columns towards largest entries of 1
+REFINEMENTS = 8  # at most, of a solution of the linear system
 PIVOT = 1e-3
 """A diagonal entry at least so large beside its column is a pivot, which keeps factors sparse."""
 
@@ -63,7 +70,7 @@ class KktSolver:
         lengths = np.diff(matrix.indptr)
         column, used = np.repeat(np.arange(n + m), lengths), lengths > 0
         self._scale = np.ones(n + m)
-        for _ in range(4):
+        for _ in range(EQUILIBRATIONS):
             sizes = np.abs(matrix.data) * self._scale[matrix.indices] * self._scale[column]
             largest = np.maximum.reduceat(sizes, matrix.indptr[:-1][used])
             self._scale[used] /= np.sqrt(np.where(largest > 0.0, largest, 1.0))
@@ -84,9 +91,15 @@ class KktSolver:
         raise np.linalg.LinAlgError("the system must be regular")
 
     def solve(self, r: Array, q: Array) -> tuple[Array, Array]:
-        """Return ``(dx, dmu)``, refined as long as that helps."""
+        """Return ``(dx, dmu)``, refined as long as that helps.
+
+        Raises:
+            LinAlgError: if the right side holds numbers that are not finite.
+        """
         right = -self._scale * np.concatenate([r, q])
-        y = np.zeros_like(right)
+        if not np.all(np.isfinite(right)):
+            raise np.linalg.LinAlgError("the right side must hold finite numbers")
+        y = best = np.zeros_like(right)
         rest, least = right, np.inf
         for _ in range(REFINEMENTS):
             size = float(np.max(np.abs(rest), initial=0.0))
@@ -151,10 +164,10 @@ class InteriorPoint:
         self.moves = (upper > lower).astype(np.float64)
         self.free = np.flatnonzero(self.moves)
         self.rows = numeric.equality.size
-        self.bent = np.append(~numeric.equality, np.ones(2 * self.free.size, dtype=np.bool_))
+        self.inequality = np.append(~numeric.equality, np.ones(2 * self.free.size, dtype=np.bool_))
         unit = sparse.eye_array(lower.size, format="csr")[self.free]
         self._bounds = sparse.vstack([-unit, unit], format="csr")
-        self._ends = np.concatenate([lower[self.free], -upper[self.free]])
+        self._bound_offsets = np.concatenate([lower[self.free], -upper[self.free]])
         self.price = 1.0  # what a unit of an equality's violation counts, in units of the objective
         self.solver = KktSolver()
 
@@ -181,7 +194,7 @@ class InteriorPoint:
             now = following
         yield Solution(now.x, now.mu[: self.rows], iteration)
 
-    def at(self, x: Array, slack: Array, mu: Array) -> Iterate:
+    def iterate_at(self, x: Array, slack: Array, mu: Array) -> Iterate:
         """An iterate, with what must be known there."""
         slopes = self.numeric.jacobian(x)
         if self.free.size < x.size:
@@ -191,7 +204,7 @@ class InteriorPoint:
             slack=slack,
             mu=mu,
             gradient=self.moves * self.numeric.objective_gradient(x),
-            G=np.concatenate([self.numeric.constraints(x), self._bounds @ x + self._ends]),
+            G=np.concatenate([self.numeric.constraints(x), self._bounds @ x + self._bound_offsets]),
             A=sparse.vstack([slopes, self._bounds], format="csr"),
         )
 
@@ -214,7 +227,7 @@ class InteriorPoint:
             ("weighted sum of the constraints", self.numeric.constraint_hessian(x, mu)),
         ):
             for h in (block.hessians(hessian) for block in self.numeric.blocks):
-                least = 1e-9 * float(np.max(np.abs(h)))
+                least = NEGATIVE * float(np.max(np.abs(h)))
                 try:
                     np.linalg.cholesky(h + (least or 1.0) * np.eye(h.shape[1]))
                 except np.linalg.LinAlgError:
@@ -225,21 +238,23 @@ class InteriorPoint:
 
     def _start(self) -> Iterate:
         lower, upper = self.numeric.lower, self.numeric.upper
-        margin = 0.05 * (upper - lower)
+        margin = INSET * (upper - lower)
         near_start = np.clip(self.numeric.start, lower + margin, upper - margin)
         x = min((near_start, 0.5 * (lower + upper)), key=self._violation)
-        zero = np.zeros(self.bent.size)
-        now = self.at(x, zero, zero)
+        zero = np.zeros(self.inequality.size)
+        now = self.iterate_at(x, zero, zero)
         tau = max(1e-3, 0.1 * float(np.median(np.abs(now.gradient * (upper - lower)))))
         slack = np.maximum(-now.G, 1e-2 * np.maximum(1.0, np.abs(now.G)))
         slack[self.rows :] = -now.G[self.rows :]
-        slack = np.where(self.bent, slack, 0.0)
-        missed = np.max(np.abs(now.G[~self.bent]), initial=0.0)
+        slack = np.where(self.inequality, slack, 0.0)
+        missed = np.max(np.abs(now.G[~self.inequality]), initial=0.0)
         self.price = tau / max(1.0, float(missed))
-        return self.at(x, slack, np.where(self.bent, tau / np.where(self.bent, slack, 1.0), 0.0))
+        return self.iterate_at(
+            x, slack, np.where(self.inequality, tau / np.where(self.inequality, slack, 1.0), 0.0)
+        )
 
     def _products(self, slack: Array, mu: Array) -> Array:
-        return np.asarray((slack * mu)[self.bent])
+        return np.asarray((slack * mu)[self.inequality])
 
     def _violation(self, x: Array) -> float:
         g = self.numeric.constraints(x)
@@ -248,7 +263,7 @@ class InteriorPoint:
     def _infeasibility(self, new: Iterate, now: Iterate) -> tuple[Array, Array]:
         """The residuals, in units of the objective by way of present gaps and multipliers."""
         below, above = np.split(now.slack[self.rows :], 2)
-        primal = np.where(self.bent, now.mu, self.price) * (new.G + new.slack)
+        primal = np.where(self.inequality, now.mu, self.price) * (new.G + new.slack)
         return np.minimum(below, above) * new.dual[self.free], primal
 
     def _merit(self, new: Iterate, tau: float, now: Iterate) -> float:
@@ -256,7 +271,7 @@ class InteriorPoint:
         return float(np.sqrt(sum(np.sum(np.square(part)) for part in parts)))
 
     def _advance(self, now: Iterate) -> Iterate | None:
-        mu = np.where(self.bent, now.mu, 1.0)
+        mu = np.where(self.inequality, now.mu, 1.0)
         self.solver.factor(self.hessian(now.x, now.mu), now.A, now.slack / mu)
         affine = self._towards(now, 0.0)
         mean = float(np.mean(self._products(now.slack, now.mu)))
@@ -266,10 +281,10 @@ class InteriorPoint:
         parts = self._infeasibility(now, now)
         if max(np.max(np.abs(part), initial=0.0) for part in parts) > mean:
             # Products that vanish long before the equations hold would pin the point to a bound.
-            sigma = max(sigma, 0.1)
+            sigma = max(sigma, MIN_CENTRING)
         tau = max(MIN_TAU, sigma * mean)
         before = self._merit(now, tau, now)
-        short = max(0.99, 1.0 - mean)
+        short = max(BOUND_SHARE, 1.0 - mean)
         corrected = self._towards(now, tau - affine.slack * affine.mu)
         new = self._try(now, corrected, self._longest(now, corrected, short), tau, before)
         if new is not None:
@@ -283,10 +298,10 @@ class InteriorPoint:
 
     def _towards(self, now: Iterate, product: Array | float) -> Step:
         """The Newton step to ``s mu = product``."""
-        mu = np.where(self.bent, now.mu, 1.0)
-        target = np.where(self.bent, product / mu, 0.0)
+        mu = np.where(self.inequality, now.mu, 1.0)
+        target = np.where(self.inequality, product / mu, 0.0)
         dx, dmu = self.solver.solve(now.dual, now.G + target)
-        slack = np.where(self.bent, -(now.G + now.slack) - now.A @ dx, 0.0)
+        slack = np.where(self.inequality, -(now.G + now.slack) - now.A @ dx, 0.0)
         return Step(self.moves * dx, slack, dmu)
 
     def _try(
@@ -295,13 +310,13 @@ class InteriorPoint:
         x, slack, mu = (
             v + length * d for v, d in zip((now.x, now.slack, now.mu), step, strict=True)
         )
-        new = self.at(x, slack, mu)
-        return new if self._merit(new, tau, now) <= (1.0 - 1e-4 * length) * before else None
+        new = self.iterate_at(x, slack, mu)
+        return new if self._merit(new, tau, now) <= (1.0 - ARMIJO * length) * before else None
 
     def _longest(self, now: Iterate, step: Step, share: float) -> float:
         """The longest step, at most 1, that goes this share of the way to the nearest bound."""
-        room = np.concatenate([now.slack[self.bent], now.mu[self.bent]])
-        move = np.concatenate([step.slack[self.bent], step.mu[self.bent]])
+        room = np.concatenate([now.slack[self.inequality], now.mu[self.inequality]])
+        move = np.concatenate([step.slack[self.inequality], step.mu[self.inequality]])
         falling = move < 0.0
         return min(1.0, share * float(np.min(-room[falling] / move[falling], initial=np.inf)))
 
@@ -328,5 +343,5 @@ class InteriorPoint:
         lower, upper = self.numeric.lower, self.numeric.upper
         descent = np.where(slopes > 0.0, lower - x, upper - x) * slopes
         reach = np.maximum(np.abs(lower), np.abs(upper))
-        rounding = 1e-9 * float(np.sum(np.abs(weighted)) + np.sum(np.abs(slopes) * reach))
+        rounding = ROUNDING * float(np.sum(np.abs(weighted)) + np.sum(np.abs(slopes) * reach))
         return float(np.sum(weighted) + np.sum(descent)) > rounding

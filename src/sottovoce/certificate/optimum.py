@@ -21,13 +21,17 @@ from sottovoce.errors import CertificateError, ConvexityError
 from sottovoce.formula.derive import derivative
 from sottovoce.formula.tape import tape
 from sottovoce.problem.agents import Array, read_only
+from sottovoce.problem.constraints import numbered
 from sottovoce.problem.linear_rows import Matrix
 from sottovoce.problem.numeric import Numeric, numeric_of
 from sottovoce.problem.problem import Problem
 
 TOLERANCE = 1e-9
+"""The largest residual of a saddle point, in the units of x and mu."""
 MAX_POLISH = 200
+"""The most Newton steps behind the interior-point method."""
 PATIENCE = 3
+"""Newton steps in a row that may be worse than the best, while the active set settles."""
 STRICT = 1e-6
 """Below this a multiplier and its slack both count as zero."""
 ANGLE = 1e-12
@@ -36,7 +40,10 @@ CURVED = 1e-10
 """A second derivative below this share of the largest counts as none."""
 SHARE = 1e-3
 """The part of a kernel above which it moves an unknown: shares met are above 0.1 or below 1e-4."""
+BLUR = 1e-3
+"""The largest residual, relative to x, that rounding may excuse."""
 PROBES = 4
+"""Random vectors by which a kernel shows: almost surely each of them has a part in it."""
 
 
 _known: WeakKeyDictionary[Problem, ReferenceOptimum] = WeakKeyDictionary()
@@ -159,7 +166,7 @@ def _smooth_saddle(problem: Problem) -> ReferenceOptimum:
     numeric = numeric_of(problem)
     method = InteriorPoint(numeric)
     for rough in method.approach((1e-6, 1e-8, TOLERANCE)):
-        saddle, residual = _polished(method, rough)
+        saddle, residual = _polish(method, rough)
         if residual <= TOLERANCE:
             break
     jacobian = numeric.jacobian(saddle.x)
@@ -171,10 +178,10 @@ def _smooth_saddle(problem: Problem) -> ReferenceOptimum:
         )
     method.require_convex(saddle.x, saddle.mu)
     _require_minimum(numeric, saddle)
-    return _described(numeric, saddle, jacobian, residual)
+    return _describe(numeric, saddle, jacobian, residual)
 
 
-def _polished(method: InteriorPoint, rough: Solution) -> tuple[Solution, float]:
+def _polish(method: InteriorPoint, rough: Solution) -> tuple[Solution, float]:
     """Newton steps until they no longer move; a few may be bad while the active set settles."""
     numeric = method.numeric
     best = now = rough
@@ -208,7 +215,7 @@ def _newton(method: InteriorPoint, now: Solution) -> Solution:
     mu = np.where(rows, now.mu, 0.0)
     active = np.concatenate([rows, low[free], high[free]]).astype(np.float64)
     forces = np.append(mu, np.zeros(2 * free.size))
-    point = method.at(x, np.zeros_like(forces), forces)
+    point = method.iterate_at(x, np.zeros_like(forces), forces)
     slopes = sparse.diags_array(active) @ point.A
     method.solver.factor(method.hessian(x, mu), slopes, 1.0 - active)
     dx, dmu = method.solver.solve(point.dual, active * point.G)
@@ -230,11 +237,14 @@ def _require_minimum(numeric: Numeric, saddle: Solution) -> None:
 
 
 def _rounding(saddle: Solution, jacobian: Matrix) -> float:
+    """What float64 may add to the residual, which says nothing where it would hide x itself."""
     sizes = (saddle.x, saddle.mu, jacobian @ saddle.x, jacobian.T @ saddle.mu)
-    return 32.0 * float(np.finfo(np.float64).eps) * max(float(np.max(np.abs(v))) for v in sizes)
+    size_x, *others = (float(np.max(np.abs(v))) for v in sizes)
+    rounding = 32.0 * float(np.finfo(np.float64).eps) * max(size_x, *others)
+    return rounding if rounding <= BLUR * (1.0 + size_x) else 0.0
 
 
-def _described(
+def _describe(
     numeric: Numeric, saddle: Solution, jacobian: Matrix, residual: float
 ) -> ReferenceOptimum:
     x, mu, m = saddle.x, saddle.mu, numeric.rows
@@ -319,13 +329,11 @@ def saddle_prices(problem: Problem, saddle: ReferenceOptimum) -> Array:
     sums = problem.cloud.sums
     prices = np.array(saddle.cost)
     mixing: list[tuple[int, int]] = []
-    row = 0
-    for family, origin in zip(problem.constraints, sums.origins, strict=True):
+    for (row, family), origin in zip(numbered(problem.constraints), sums.origins, strict=True):
         if origin.as_stated:
             prices[origin.first : origin.first + family.rows] += saddle.mu[row : row + family.rows]
         else:
             mixing += [(row + r, origin.first + r) for r in range(family.rows)]
-        row += family.rows
     if not mixing:
         return prices
     regions = {region.stated: region for region in sums.regions}

@@ -36,8 +36,8 @@ from sottovoce.problem.constraints import Constraint
 from sottovoce.problem.fleets import Fleet, Index, fleets_of
 from sottovoce.problem.linear_rows import Weights
 
-_EPS = 2.0**-52
-_PIECE = 1 << 14  # agents whose small matrices are held at once
+_EPS = 2.0**-52  # the distance of 1.0 to the next float64
+_BATCH = 1 << 14  # agents whose small matrices are held at once
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -47,7 +47,7 @@ class Block:
     Attributes:
         upper: certified upper bounds (outputs, agents); a dense array, possibly a broadcast view,
             or a sparse array.
-        found: the largest values actually found, of the same shape.
+        attained: the largest values attained, of the same shape.
         parts: which part of an agent's state moves each output, one number for all outputs or one
             per output. No output is moved by two parts of one agent, so that components which no
             output mixes count separately.
@@ -56,7 +56,7 @@ class Block:
     rows: NDArray[np.int64]
     first: int
     upper: Any
-    found: Any
+    attained: Any
     parts: Any = 0
 
     @property
@@ -116,8 +116,8 @@ class Affine:
         dim = self.parts[0].middle.shape[2]
         slack = (self.outputs.size + 16 * dim + 32) * _EPS
         loads = np.empty(self.count)
-        for begin in range(0, self.count, _PIECE):
-            piece = slice(begin, begin + _PIECE)
+        for begin in range(0, self.count, _BATCH):
+            piece = slice(begin, begin + _BATCH)
             gram, lost = np.zeros((1, dim, dim)), np.zeros(1)
             for part, weights in zip(self.parts, strength, strict=True):
                 arrays = (weights, part.middle, part.radius)
@@ -181,9 +181,9 @@ class Sensitivity:
         """One number per agent that tells agents with different influences apart."""
         total = np.zeros(self.agents)
         for block in self.blocks:
-            own = total[block.first : block.first + block.agents]
+            of_block = total[block.first : block.first + block.agents]
             for part in np.unique(block.parts):
-                own += block.load(part, precision)
+                of_block += block.load(part, precision)
         return total
 
     def columns(self, agent: int) -> Array:
@@ -220,22 +220,22 @@ class Sensitivity:
         """The whole matrix S as an array (outputs, agents); for problems of moderate size."""
         return self._assemble("upper")
 
-    def dense_found(self) -> Array:
-        """The largest values actually found, as an array (outputs, agents)."""
-        return self._assemble("found")
+    def dense_attained(self) -> Array:
+        """The largest values attained, as an array (outputs, agents)."""
+        return self._assemble("attained")
 
     def gap(self) -> float:
-        """The largest relative distance between a certified bound and the value found."""
+        """The largest relative distance between a certified bound and the value attained."""
         worst = 0.0
         for block in self.blocks:
-            upper, found = block.upper, block.found
+            upper, attained = block.upper, block.attained
             if sparse.issparse(upper):
-                upper, found = upper.data, found.data
-            elif upper.strides[1] == 0 and found.strides[1] == 0:
-                upper, found = upper[:, :1], found[:, :1]
-            positive = found > 0
+                upper, attained = upper.data, attained.data
+            elif upper.strides[1] == 0 and attained.strides[1] == 0:
+                upper, attained = upper[:, :1], attained[:, :1]
+            positive = attained > 0
             if np.any(positive):
-                worst = max(worst, float(np.max(upper[positive] / found[positive])) - 1.0)
+                worst = max(worst, float(np.max(upper[positive] / attained[positive])) - 1.0)
         return worst
 
     def _assemble(self, name: str) -> Array:
@@ -281,7 +281,7 @@ def _blocks(
 
     # The first component of an agent that a formula names says which part of its state moves it.
     def slopes(fleet: Fleet) -> list[tuple[int, Sequence[Array]]]:
-        label, bounds = _components(fleet, mixtures), _bounds(fleet, convex, tolerance)
+        label, bounds = _components(fleet, mixtures), _term_slopes(fleet, convex, tolerance)
         symbols = (next(s for s in fleet.group.symbols if s in h.symbols) for h in fleet.terms)
         return [(label[s], bounds[t]) for t, s in enumerate(symbols)]
 
@@ -289,26 +289,26 @@ def _blocks(
         for fleet, owners in mixtures:
             output = fleet.sums[0].row
             numbers, is_convex = [agent for _, agent, _ in owners], convex.get(output, False)
-            with _naming(owners[0][0], output):
+            with _name_in_errors(owners[0][0], output):
                 bounds = list(mixture_bounds(fleet, numbers, convex=is_convex, tolerance=tolerance))
-            for agent, upper, found in bounds:
-                home, _, component = owners[numbers.index(agent)]
-                part = _components(home, mixtures)[home.group.symbols[component]]
-                yield part, [np.array([v]) for v in (output, agent, upper, found)]
+            for agent, upper, attained in bounds:
+                owner_fleet, _, component = owners[numbers.index(agent)]
+                part = _components(owner_fleet, mixtures)[owner_fleet.group.symbols[component]]
+                yield part, [np.array([v]) for v in (output, agent, upper, attained)]
 
     of_agents = [fleet for fleet in fleets if fleet.places]
-    blocks = weighted_blocks(of_agents, agents, slopes, _lengthened, entries())
-    for rows, first, parts, (upper, found) in blocks:
-        yield Block(rows=rows, first=first, upper=upper, found=found, parts=parts)
+    blocks = weighted_blocks(of_agents, agents, slopes, _scale_slopes, entries())
+    for rows, first, parts, (upper, attained) in blocks:
+        yield Block(rows=rows, first=first, upper=upper, attained=attained, parts=parts)
 
 
-def _lengthened(weight: Array, upper: Array, found: Array) -> tuple[Array, Array]:
+def _scale_slopes(weight: Array, upper: Array, attained: Array) -> tuple[Array, Array]:
     """Slopes times weights; a slope of 1 needs no room for the rounding of the product."""
     size = np.abs(weight)
-    return size * np.where(upper == 1.0, upper, upper * UP), size * found
+    return size * np.where(upper == 1.0, upper, upper * UP), size * attained
 
 
-def _bounds(
+def _term_slopes(
     fleet: Fleet, convex: Mapping[int, bool], tolerance: float
 ) -> dict[int, tuple[Array, Array]]:
     """Bounds of the slopes of every term."""
@@ -317,7 +317,7 @@ def _bounds(
         for t, row in zip(part.terms, part.rows[0].tolist(), strict=True):
             # Of a term with a negative weight the assumption is that its negative is convex.
             is_convex = convex.get(row, False) and part.nonnegative()
-            with _naming(fleet, row):
+            with _name_in_errors(fleet, row):
                 bounds[t] = slope_bounds(
                     fleet.terms[t], fleet.group, convex=is_convex, tolerance=tolerance
                 )
@@ -325,7 +325,7 @@ def _bounds(
 
 
 @contextmanager
-def _naming(fleet: Fleet, row: int) -> Iterator[None]:
+def _name_in_errors(fleet: Fleet, row: int) -> Iterator[None]:
     """Name the agent and the output in an error about a missing bound."""
     try:
         yield
@@ -359,8 +359,8 @@ def _components(
     links = [[place[s] for s in h.symbols if s in place] for h in fleet.terms]
     for _, owners in mixtures:
         components: defaultdict[int, list[int]] = defaultdict(list)
-        for home, agent, component in owners:
-            if home is fleet:
+        for owner_fleet, agent, component in owners:
+            if owner_fleet is fleet:
                 components[agent].append(component)
         links += components.values()
     pairs = [(mixed[0], c) for mixed in links for c in mixed]

@@ -26,8 +26,10 @@ from sottovoce.problem.numeric import Numeric, numeric_of
 from sottovoce.problem.problem import CloudView, Problem
 
 _SMALL = 200  # states and rows up to which the slack is maximised, not just made positive
-_STEPS = 200
-_STEPS_OF_MILLIONS = 20
+_STEPS = 200  # of the conditional gradient, and of Newton's method for equalities
+_LARGE = 10**6  # states beyond which fewer steps are taken
+_STEPS_OF_LARGE = 20
+_DEFINITE = 1e-10  # of the trace, below which a Gram matrix is solved by least squares
 _GAP = 1e-9  # how near the largest slack must be, relative to the range of the rows
 _MET = 1e-9  # how far an equality may be off, relative to the numbers it adds up
 _LOCAL = 1e-6  # how far a local row or an equality beside it may be off, likewise
@@ -65,14 +67,14 @@ def slater_point(cloud: CloudView, domain: Sequence[Group]) -> SlaterPoint:
     has_equalities = bool(constraints.equal.any())
     best, least = np.empty(0), np.inf
     for candidate in _candidates(constraints, domain):
-        point = _met(constraints, domain, candidate) if has_equalities else candidate
+        point = _meet_equalities(constraints, domain, candidate) if has_equalities else candidate
         worst = constraints.worst(point)
         if worst < least or not best.size:
             best, least = point, worst
         if least < 0.0:
             break
     if small and not (constraints.equal.all() and constraints.missed(best) <= _MET):
-        best = _better(constraints, [best, *_inside(cloud, domain)])
+        best = _best(constraints, [best, *_points_of_most_slack(cloud, domain)])
     best.flags.writeable = False
     upper = constraints.upper(best)
     if constraints.missed(best) > _MET:
@@ -145,7 +147,7 @@ def _candidates(constraints: _Constraints, domain: Sequence[Group]) -> Iterator[
     yield upper
     x = lower / 2 + upper / 2
     yield x
-    for step in range(_STEPS if x.size <= 10**6 else _STEPS_OF_MILLIONS):
+    for step in range(_STEPS if x.size <= _LARGE else _STEPS_OF_LARGE):
         g = np.nan_to_num(constraints.rows.constraints(x), nan=0.0, posinf=0.0, neginf=0.0)
         spread = max(float(g.max() - g.min()), 1e-12) / (step + 1)
         weights = np.exp((g - g.max()) / spread)
@@ -159,7 +161,7 @@ def _candidates(constraints: _Constraints, domain: Sequence[Group]) -> Iterator[
         yield x
 
 
-def _met(constraints: _Constraints, domain: Sequence[Group], start: Array) -> Array:
+def _meet_equalities(constraints: _Constraints, domain: Sequence[Group], start: Array) -> Array:
     """The point of the box that misses the equalities least, by Newton's method from ``start``.
 
     Each step is the shortest by the states that no bound has stopped.
@@ -186,18 +188,18 @@ def _met(constraints: _Constraints, domain: Sequence[Group], start: Array) -> Ar
 def _solution(gram: Array, right: Array) -> Array:
     """Solve ``gram y = right``; by least squares where the matrix is not safely definite."""
     try:
-        np.linalg.cholesky(gram - 1e-10 * np.trace(gram) * np.eye(len(gram)))
+        np.linalg.cholesky(gram - _DEFINITE * np.trace(gram) * np.eye(len(gram)))
         return np.asarray(np.linalg.solve(gram, right), dtype=np.float64)
     except np.linalg.LinAlgError:
         return np.asarray(np.linalg.pinv(gram, hermitian=True) @ right)
 
 
-def _better(constraints: _Constraints, points: Sequence[Array]) -> Array:
+def _best(constraints: _Constraints, points: Sequence[Array]) -> Array:
     """The point that meets the equalities; of several that do, the one with the largest slack."""
     return min(points, key=lambda x: (max(constraints.missed(x), _MET), constraints.worst(x)))
 
 
-def _inside(cloud: CloudView, domain: Sequence[Group]) -> list[Array]:
+def _points_of_most_slack(cloud: CloudView, domain: Sequence[Group]) -> list[Array]:
     """The point of the boxes with the largest slack; none where the method fails."""
     stated = unchecked_problem(
         groups=tuple(domain),

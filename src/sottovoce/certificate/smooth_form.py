@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sottovoce.certificate.contributions import sum_ranges
-from sottovoce.formula.canonical import rebuilt, substitute, subtract
+from sottovoce.formula.canonical import rebuild, substitute, subtract
 from sottovoce.formula.derive import is_smooth
 from sottovoce.formula.expression import NONSMOOTH, ZERO, Expression, symbol
 from sottovoce.problem.agents import Array, Group, read_only
@@ -48,7 +48,10 @@ class SmoothForm:
 
 def is_nonsmooth(problem: Problem) -> bool:
     """Whether any formula of a problem is not smooth."""
-    formulas = [*problem.objectives, *(c for own in problem.local for c in own.inequalities)]
+    formulas = [
+        *problem.objectives,
+        *(c for agent_set in problem.local for c in agent_set.inequalities),
+    ]
     for family in problem.constraints:
         formulas += [*family.rest, *(h for part in family.sums for h in part.terms)]
     return not all(is_smooth(f) for f in formulas)
@@ -192,24 +195,18 @@ class _ProblemWriter:
             return self.single[names.pop()].of(expr)
         if expr.op in NONSMOOTH:
             return self.shared.of(expr)
-        return rebuilt(expr, [self.formula(a) for a in expr.args])
+        return rebuild(expr, [self.formula(a) for a in expr.args])
 
     def family(self, family: Constraint) -> Constraint:
         """The smooth form of rows."""
-        sums = tuple(
-            replace(part, terms=tuple(self.formula(h) for h in part.terms)) for part in family.sums
-        )
-        return replace(family, sums=sums, rest=tuple(self.formula(g) for g in family.rest))
+        sums = tuple(part.mapped(self.formula) for part in family.sums)
+        return replace(family, sums=sums, rest=tuple(map(self.formula, family.rest)))
 
 
 def _over(groups: Sequence[Group], families: Sequence[Constraint]) -> tuple[Constraint, ...]:
     """The same rows over the wider groups."""
     wider = {group.name: group for group in groups}
-    sums = (
-        tuple(replace(part, group=wider[part.group.name]) for part in family.sums)
-        for family in families
-    )
-    return tuple(replace(family, sums=s) for family, s in zip(families, sums, strict=True))
+    return tuple(family.over(wider) for family in families)
 
 
 def _widened(

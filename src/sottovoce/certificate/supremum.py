@@ -1,7 +1,7 @@
 """Certified suprema over a box of norms of expressions: vectors, and matrices such as Jacobians.
 
 A sampled maximum can only be too small; interval branch and bound is never, and returns the largest
-value found beside its bound. Gradients that mix agents take most of the work: there a bound is
+value attained beside its bound. Gradients that mix agents take most of the work: there a bound is
 tried in several ways, the cheapest first. Only the paper's release has them, and matrices.
 """
 
@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
+from operator import is_not
 from typing import final
 
 import numpy as np
@@ -31,28 +32,30 @@ from sottovoce.certificate.forms import (
     uses,
 )
 from sottovoce.errors import CertificateError, InputError
-from sottovoce.formula.canonical import add, in_order, negate, substitute
-from sottovoce.formula.derive import exact
+from sottovoce.formula.canonical import add, coefficient, multiply, negate, substitute
+from sottovoce.formula.derive import derivative, exact
 from sottovoce.formula.enclosure import enclose, require_defined
-from sottovoce.formula.expression import ZERO, Expression, exactly, nodes, symbol
+from sottovoce.formula.expression import ZERO, Expression, Op, exactly, nodes, number, symbol
 from sottovoce.formula.intervals import interval, root
+from sottovoce.formula.order import in_order
+from sottovoce.formula.tape import tape
 
 Box = Mapping[Expression, tuple[float, float]]
 Point = Mapping[Expression, float]
 Facts = Sequence[frozenset[Expression]] | None
 
 _NOTHING = symbol("nothing, the variable of constants")
-_GLANCE = 32  # boxes spent on expressions as they stand, before they are rewritten
-_EFFORT = 2e7  # operations on intervals, a few seconds, that a search may cost by default
+_PROBE_BUDGET = 32  # boxes spent on expressions as they stand, before they are rewritten
+_OPERATIONS = 2e7  # operations on intervals, a few seconds, that a search may cost by default
 
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Supremum:
-    """A certified upper bound of a supremum, the largest value found, and a point near it."""
+    """A certified upper bound of a supremum, the largest value attained, and a point near it."""
 
     upper: float
-    found: float
+    attained: float
     point: Point
 
 
@@ -74,7 +77,7 @@ def supremum(
         box: Finite bounds for each symbol.
         nondecreasing: For each entry of a single column the symbols along which it is proven not
             to decrease: x_l for dg/dx_l of a convex g.
-        tolerance: The search ends when upper <= (1 + tolerance) * found.
+        tolerance: The search ends when upper <= (1 + tolerance) * attained.
         budget: The boxes after which a search ends with a looser, still valid bound; by default
             as many as take a few seconds.
 
@@ -94,7 +97,7 @@ def supremum(
     return settle(_Task(exprs, facts, width, box, tolerance, budget))
 
 
-def known_supremum(
+def cached_supremum(
     rows: Sequence[Sequence[Expression]],
     box: Box,
     *,
@@ -161,38 +164,92 @@ def settle(task: _Task) -> Supremum:
     """Make one attempt after the other until bound and value agree within the tolerance."""
     _check_bounds(task)
     best: Point = {s: low / 2 + high / 2 for s, (low, high) in task.box.items()}
-    upper, found = np.inf, 0.0
-    attempts: list[Callable[[_Task, float], _Outcome]] = [_as_stated, _rewritten]
+    upper, attained = np.inf, 0.0
+    attempts: list[Callable[[_Task, float], _Outcome]] = [_search_as_stated, _search_rewritten]
+    if (matrix := _read_direction(task.exprs)) is not None:
+        attempts.insert(0, partial(_bound_by_direction, *matrix))
     if len(task.exprs) > 1:
-        attempts[1:1] = [_row_by_row if task.columns > 1 else _by_square, _one_by_one]
+        attempts[1:1] = [
+            _bound_row_by_row,
+            *([_search_square] if task.columns == 1 else []),
+            _bound_one_by_one,
+        ]
     for attempt in attempts:
-        bound, reached, points = attempt(task, found)
-        upper, found = min(upper, bound), max(found, reached)
+        bound, reached, points = attempt(task, attained)
+        upper, attained = min(upper, bound), max(attained, reached)
         for point in ({**best, **point} for point in points):
             value = task.value(point)
-            found, best = (value, point) if value >= found else (found, best)
-        if upper <= (1 + task.tolerance) * found:
+            attained, best = (value, point) if value >= attained else (attained, best)
+        if upper <= (1 + task.tolerance) * attained:
             break
     _check_finite(upper, task)
-    return Supremum(upper=float(upper), found=min(found, float(upper)), point=best)
+    return Supremum(upper=float(upper), attained=min(attained, float(upper)), point=best)
 
 
-def _as_stated(task: _Task, found: float) -> _Outcome:
+_Matrix = tuple[tuple[Expression, ...], ...]
+
+
+def _read_direction(exprs: Sequence[Expression]) -> tuple[tuple[Expression, ...], _Matrix] | None:
+    """Read ``B a/||a||``, the gradient of a norm: a and the rows of B; None if it is none."""
+    pairs = [coefficient(expr) for expr in exprs]
+    along = [part for _, part in pairs if part.op == Op.ALONG]
+    if not along or not all(part.op == Op.ALONG or c == 0 for c, part in pairs):
+        return None
+    half = len(along[0].args) // 2
+    a = along[0].args[:half]
+    if any(len(part.args) != 2 * half or any(map(is_not, part.args, a)) for part in along):
+        return None
+    rows = tuple(
+        tuple(multiply(number(c), b) for b in part.args[half:])
+        if part.op == Op.ALONG
+        else (ZERO,) * half
+        for c, part in pairs
+    )
+    return a, rows
+
+
+def _bound_by_direction(
+    a: Sequence[Expression], rows: Sequence[Sequence[Expression]], task: _Task, _: float
+) -> _Outcome:
+    """``|B a/||a||| <= |B|_2``: boxes around a = 0 never show it, however small they are.
+
+    An affine a is led to where it has the direction that a constant B stretches most.
+    """
+    bound = supremum(rows, task.box, tolerance=task.tolerance, budget=task.budget)
+    symbols = [s for s in task.box if any(s in part.symbols for part in a)]
+    slopes = [[derivative(part, s) for s in symbols] for part in a]
+    if not all(entry.is_number for line in (*slopes, *rows) for entry in line):
+        return bound.upper, 0.0, [bound.point]
+    jacobian, stretch = (np.array([[float(e.value) for e in line] for line in lines])
+                         for lines in (slopes, rows))  # fmt: skip
+    low, high = np.transpose([task.box[s] for s in symbols])
+    inverse = np.linalg.pinv(jacobian)
+    at_zero = inverse @ -np.array(tape(a, symbols)(*np.zeros(len(symbols))))
+    towards = inverse @ np.linalg.svd(stretch)[2][0]
+    base = np.clip(at_zero, low, high)
+    steps = (sign * length * np.min(high - low) for sign in (1, -1) for length in (0.5, 1e-6))
+    ends = (np.clip(base + step * towards / np.linalg.norm(towards), low, high) for step in steps)
+    return bound.upper, 0.0, [dict(zip(symbols, end.tolist(), strict=True)) for end in ends]
+
+
+def _search_as_stated(task: _Task, attained: float) -> _Outcome:
     """Search briefly on the expressions as they are."""
-    glance = min(_GLANCE, task.budget or _GLANCE)
-    upper, _, point = _search(replace(task, budget=glance), [(expr,) for expr in task.exprs], found)
+    glance = min(_PROBE_BUDGET, task.budget or _PROBE_BUDGET)
+    upper, _, point = _search(
+        replace(task, budget=glance), [(expr,) for expr in task.exprs], attained
+    )
     return upper, 0.0, [point]
 
 
-def _rewritten(task: _Task, found: float) -> _Outcome:
+def _search_rewritten(task: _Task, attained: float) -> _Outcome:
     """Search in fewer variables, on several forms of each expression."""
     named, box = name_parts([simplified(expr) for expr in task.exprs], task.box)
     forms = [equivalents(expr) for expr in named]
-    upper, reached, _ = _search(replace(task, box=box), forms, found)
+    upper, reached, _ = _search(replace(task, box=box), forms, attained)
     return upper, reached, []
 
 
-def _row_by_row(task: _Task, _: float) -> _Outcome:
+def _bound_row_by_row(task: _Task, _: float) -> _Outcome:
     """Bound the rows of each set of variables by themselves: |(A; B)|_2^2 <= |A|_2^2 + |B|_2^2."""
     groups: defaultdict[frozenset[Expression], list[Sequence[Expression]]] = defaultdict(list)
     for row in task.rows():
@@ -206,7 +263,7 @@ def _row_by_row(task: _Task, _: float) -> _Outcome:
     return _length(bound.upper for bound in bounds), 0.0, [bound.point for bound in bounds]
 
 
-def _by_square(task: _Task, found: float) -> _Outcome:
+def _search_square(task: _Task, attained: float) -> _Outcome:
     """Search on the squared length, if as one expression it needs fewer variables."""
     square, box = name_parts([squared_norm(task.exprs)], task.box)
     vector, _ = name_parts([simplified(expr) for expr in task.exprs], task.box)
@@ -214,11 +271,11 @@ def _by_square(task: _Task, found: float) -> _Outcome:
         return np.inf, 0.0, []
     tolerance = (1 + task.tolerance) ** 2 - 1
     single = replace(task, box=box, facts=(frozenset[Expression](),), tolerance=tolerance)
-    upper, reached, _ = _search(single, [equivalents(square[0])], found**2)
+    upper, reached, _ = _search(single, [equivalents(square[0])], attained**2)
     return float(root(interval(0.0, upper)).upper), float(np.sqrt(reached)), []
 
 
-def _one_by_one(task: _Task, _: float) -> _Outcome:
+def _bound_one_by_one(task: _Task, _: float) -> _Outcome:
     """Bound each entry by itself, and absolute sums of rows and columns where signs are known.
 
     |J|_2 <= | sup |J| |_2  and  |J|_2^2 <= |J|_1 |J|_inf, the largest column sum times row sum,
@@ -263,14 +320,15 @@ def _absolute_sum(exprs: Sequence[Expression], box: Box) -> list[Expression]:
 
 
 def _search(
-    task: _Task, forms: Sequence[Sequence[Expression]], found: float
+    task: _Task, forms: Sequence[Sequence[Expression]], attained: float
 ) -> tuple[float, float, dict[Expression, float]]:
     """Maximise the norm of expressions in several forms each: a bound, a value and its point."""
     box = {**task.box, _NOTHING: (0.0, 0.0)}
     used = _symbols(forms)
     variables = [s for s in box if s in used] or [_NOTHING]
     components = tuple(
-        Component.of(ways, variables, fact) for ways, fact in zip(forms, task.facts, strict=True)
+        Component.of(equal_forms, variables, fact)
+        for equal_forms, fact in zip(forms, task.facts, strict=True)
     )
     domain = interval(*np.transpose([box[s] for s in variables]))
     objectives = [Norm(components=components, columns=task.columns)]
@@ -282,25 +340,25 @@ def _search(
     upper, best = 0.0, domain.lower
     for objective in objectives:
         result = maximise_norm(
-            objective, domain, tolerance=task.tolerance, budget=left, found=found
+            objective, domain, tolerance=task.tolerance, budget=left, attained=attained
         )
         left = max(left - result.boxes, 1)
         upper = max(upper, result.upper)
-        if result.found > found:
-            found, best = result.found, result.point
+        if result.attained > attained:
+            attained, best = result.attained, result.point
     point = dict(zip(variables, best.tolist(), strict=True))
     point.pop(_NOTHING, None)
-    return upper, found, point
+    return upper, attained, point
 
 
 def _affordable(forms: Sequence[Sequence[Expression]], variables: int) -> int:
     """Return how many boxes may be bounded at a cost of a few seconds."""
-    operations = sum(1 for ways in forms for form in ways for _ in nodes((form,)))
-    return int(np.clip(_EFFORT / (operations * (variables + 2)), 1_000, 100_000))
+    operations = sum(1 for equal_forms in forms for form in equal_forms for _ in nodes((form,)))
+    return int(np.clip(_OPERATIONS / (operations * (variables + 2)), 1_000, 100_000))
 
 
 def _symbols(forms: Iterable[Iterable[Expression]]) -> set[Expression]:
-    return set[Expression]().union(*(form.symbols for ways in forms for form in ways))
+    return set[Expression]().union(*(form.symbols for equal_forms in forms for form in equal_forms))
 
 
 def _all_zero(entries: Sequence[Expression]) -> bool:

@@ -77,7 +77,7 @@ def certificate_data(certificate: Certificate) -> dict[str, object]:
         "sensitivity": {
             "largest": S.largest(),
             "gap": S.gap(),
-            **({"upper": S.dense(), "found": S.dense_found()} if small else {}),
+            **({"upper": S.dense(), "found": S.dense_attained()} if small else {}),
         },
     }
 
@@ -209,7 +209,7 @@ def _sensitivities(certificate: Certificate) -> Table:
         for label, peak in list(zip(labels, S.largest(), strict=True))[:_SHOWN]:
             table.add_row(label, f"worst of {S.agents:,}", up(peak, 9), "")
         return table
-    upper, found, names = S.dense(), S.dense_found(), certificate.cloud.agent_labels()
+    upper, found, names = S.dense(), S.dense_attained(), certificate.cloud.agent_labels()
     for o, agent in np.argwhere(upper > 0):
         bound, seen = up(upper[o, agent], 9), down(found[o, agent], 9)
         table.add_row(labels[o], names[agent], bound, seen)

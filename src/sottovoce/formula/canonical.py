@@ -3,7 +3,8 @@
     sums are flat, like terms are collected, a number times a sum is multiplied out;
     products are flat, powers of one base and exponentials are joined, the number comes first;
     operands of sums, products and maxima have one order, which does not depend on coefficients;
-    constants are evaluated; sign and factor come out of absolute values.
+    constants are evaluated; sign and factor come out of absolute values;
+    a root stays inside an integer power where it alone says that its operand is not negative.
 
 Constructors take canonical operands and return a canonical node; ``canonical`` brings any formula
 into this form. Formulas nest at most ``MAX_DEPTH`` levels in it, whatever the length of their sums
@@ -13,17 +14,15 @@ and products, so that whoever reads a canonical formula may recurse.
 from __future__ import annotations
 
 import math
-import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
-from hashlib import blake2b
-from itertools import pairwise
 from operator import is_not
 from typing import TypeAlias, cast
 
 from sottovoce.errors import ProblemError
 from sottovoce.formula.constants import constant_power, exact_product, exact_sum
 from sottovoce.formula.expression import (
+    NONSMOOTH,
     ONE,
     ZERO,
     Content,
@@ -36,10 +35,10 @@ from sottovoce.formula.expression import (
     number,
     scalar,
 )
+from sottovoce.formula.order import in_order
 
 MAX_DEPTH = 50
 MAX_EXPONENT = 1000
-_DIGITS = re.compile("[0-9]+")
 
 _Counts: TypeAlias = tuple[Expression, ...] | dict[Expression, int]
 """Operands, and how often each occurs if more than once is possible."""
@@ -59,7 +58,7 @@ def canonical(expr: Expression) -> Expression:
 
     if expr._depth < 0 and expr._canonical is None:
         for part in nodes((expr,), missing):
-            part._canonical = _combined(part, counts.pop(part))
+            part._canonical = _combine(part, counts.pop(part))
     return expr if expr._canonical is None else expr._canonical
 
 
@@ -93,17 +92,17 @@ def _operands(expr: Expression) -> _Counts:
     return counts
 
 
-def _combined(expr: Expression, counts: _Counts) -> Expression:
+def _combine(expr: Expression, counts: _Counts) -> Expression:
     """The canonical node of an operation whose operands have their forms."""
     forms = [a if a._canonical is None else a._canonical for a in counts]
     if isinstance(counts, dict):
         repeated: Callable[..., Expression] = power if expr.op == Op.MUL else _multiple
         pairs = zip(forms, counts.values(), strict=True)
         forms = [form if k == 1 else repeated(form, k) for form, k in pairs]
-    return rebuilt(expr, forms)
+    return rebuild(expr, forms)
 
 
-def rebuilt(expr: Expression, args: Sequence[Expression], value: Content = None) -> Expression:
+def rebuild(expr: Expression, args: Sequence[Expression], value: Content = None) -> Expression:
     """The operation of a node on other canonical operands, with its own value or another."""
     if not expr.args:
         return expr
@@ -124,7 +123,7 @@ def _canonical_node(op: str, args: tuple[Expression, ...], value: Content = None
     return node
 
 
-def _joined(op: str, args: Sequence[Expression]) -> Expression:
+def _join(op: str, args: Sequence[Expression]) -> Expression:
     """A canonical sum, product, maximum or norm; of one operand, itself."""
     return args[0] if len(args) == 1 else _canonical_node(op, tuple(args))
 
@@ -147,7 +146,7 @@ def coefficient(expr: Expression) -> tuple[Scalar, Expression]:
     if expr.op == Op.NUMBER:
         return expr.value, ONE
     if expr.op == Op.MUL and expr.args[0].op == Op.NUMBER:
-        return expr.args[0].value, _joined(Op.MUL, expr.args[1:])
+        return expr.args[0].value, _join(Op.MUL, expr.args[1:])
     return 1, expr
 
 
@@ -156,13 +155,22 @@ def split_constant(expr: Expression) -> tuple[Scalar, Expression]:
     if expr.op == Op.NUMBER:
         return expr.value, ZERO
     if expr.op == Op.ADD and expr.args[-1].op == Op.NUMBER:
-        return expr.args[-1].value, _joined(Op.ADD, expr.args[:-1])
+        return expr.args[-1].value, _join(Op.ADD, expr.args[:-1])
     return 0, expr
 
 
 def base_exponent(expr: Expression) -> tuple[Expression, Scalar]:
     """Split a power into base and exponent; the exponent of anything else is 1."""
     return (expr.args[0], expr.value) if expr.op == Op.POW else (expr, 1)
+
+
+def _root_exponent(expr: Expression) -> tuple[Expression, Scalar, bool]:
+    """Base and exponent, those of a root inside a power joined; whether there is a root."""
+    base, c = base_exponent(expr)
+    if base.op == Op.POW and is_integer(c) and not is_integer(base.value):
+        base, c = base.args[0], scalar(base.value * c)
+        return base, c, True
+    return base, c, not is_integer(c)
 
 
 def is_integer(value: Scalar) -> bool:
@@ -173,6 +181,30 @@ def is_integer(value: Scalar) -> bool:
 def is_even(value: Scalar) -> bool:
     """Whether a constant is an even integer."""
     return isinstance(value, int) and value % 2 == 0
+
+
+def has_domain(expr: Expression) -> bool:
+    """Whether an operation is undefined where its operand is negative."""
+    return expr.op == Op.LOG or (expr.op == Op.POW and not is_integer(expr.value))
+
+
+def positive_by_form(expr: Expression, *, strict: bool) -> bool:
+    """Whether the form shows that a formula is at least 0, or positive, wherever it is defined."""
+    op, args = expr.op, expr.args
+    if op == Op.NUMBER:
+        return bool(expr.value > 0 if strict else expr.value >= 0)
+    if op == Op.ADD:
+        least = all(positive_by_form(a, strict=False) for a in args)
+        return least and (not strict or any(positive_by_form(a, strict=True) for a in args))
+    if op == Op.MUL:
+        return all(positive_by_form(a, strict=strict) for a in args)
+    if op == Op.MAX:
+        return any(positive_by_form(a, strict=strict) for a in args)
+    if op == Op.POW:
+        square = is_even(expr.value) or not is_integer(expr.value)
+        nonzero = not strict or expr.value < 0
+        return (square and nonzero) or positive_by_form(args[0], strict=strict)
+    return op == Op.EXP or (not strict and op in NONSMOOTH)
 
 
 # Constructors -------------------------------------------------------------------------------------
@@ -202,7 +234,7 @@ def add(*terms: Expression) -> Expression:
     constant = exact_sum(constants)
     if constant or not args:
         args.append(number(constant))
-    return _joined(Op.ADD, args)
+    return _join(Op.ADD, args)
 
 
 def multiply(*operands: Expression) -> Expression:
@@ -215,6 +247,7 @@ def multiply(*operands: Expression) -> Expression:
             return _multiple(rest, constant.value)
     numbers: list[Scalar] = []
     exponents: dict[Expression, list[Scalar]] = {}
+    roots: set[Expression] = set()  # bases with powers that are undefined below 0
     inside: list[Expression] = []  # of exponentials
     for factor in (f for g in operands for f in factors(g)):
         if factor.op == Op.NUMBER:
@@ -222,14 +255,17 @@ def multiply(*operands: Expression) -> Expression:
         elif factor.op == Op.EXP:
             inside.append(factor.args[0])
         else:
-            base, c = base_exponent(factor)
+            base, c, is_root = _root_exponent(factor)
             exponents.setdefault(base, []).append(c)
+            roots.update((base,) if is_root else ())
     scale = exact_product(numbers)
     if not scale:
         return ZERO
-    joined = [power(base, exact_sum(c)) for base, c in exponents.items()]
+    joined = [
+        (_of_root if base in roots else power)(base, exact_sum(c)) for base, c in exponents.items()
+    ]
     pairs = zip(exponents, joined, strict=True)
-    flat = all(p.is_one or (p.op != Op.MUL and base_exponent(p)[0] is b) for b, p in pairs)
+    flat = all(p.is_one or (p.op != Op.MUL and _root_exponent(p)[0] is b) for b, p in pairs)
     if inside:
         joined.append(exp_of(add(*inside)))
     if not flat:  # (x y)^(1/2) twice is x y, whose factors may have other powers here
@@ -238,7 +274,7 @@ def multiply(*operands: Expression) -> Expression:
     moving = in_order(p for p in joined if p.op != Op.NUMBER)
     if not moving:
         return number(scale)
-    return _multiple(_joined(Op.MUL, moving), scale)
+    return _multiple(_join(Op.MUL, moving), scale)
 
 
 def negate(expr: Expression) -> Expression:
@@ -258,11 +294,7 @@ def divide(above: Expression, below: Expression) -> Expression:
 
 def power(base: Expression, exponent: Scalar) -> Expression:
     """``a**c`` with a constant c."""
-    c = scalar(exponent)
-    if not -MAX_EXPONENT <= c <= MAX_EXPONENT:
-        raise ProblemError(
-            f"exponents must lie in [-{MAX_EXPONENT}, {MAX_EXPONENT}], got {float(c):g}"
-        )
+    c = _exponent(scalar(exponent))
     if not c:
         return ONE
     if c == 1:
@@ -274,13 +306,31 @@ def power(base: Expression, exponent: Scalar) -> Expression:
     if base.op == Op.EXP:
         return exp_of(multiply(number(c), base.args[0]))
     if is_integer(c) and base.op == Op.POW:
-        return power(base.args[0], base.value * c)
+        total = scalar(base.value * c)
+        is_root = is_integer(total) and not is_integer(base.value)
+        return _of_root(base.args[0], total) if is_root else power(base.args[0], total)
     if is_integer(c) and base.op == Op.MUL:
         return multiply(*(power(f, c) for f in base.args))
     scale, rest = coefficient(base)
     if base.op == Op.MUL and scale > 0 and scale != 1:
         return multiply(power(number(scale), c), power(rest, c))
     return _canonical_node(Op.POW, (base,), c)
+
+
+def _of_root(base: Expression, c: Scalar) -> Expression:
+    """``a**c`` where a is not negative alone: ``(a**(1/2))**(2 c)`` keeps that domain."""
+    if not c or not is_integer(c) or positive_by_form(base, strict=False):
+        return power(base, c)
+    return _canonical_node(Op.POW, (power(base, Fraction(1, 2)),), _exponent(2 * c))
+
+
+def _exponent(c: Scalar) -> Scalar:
+    """An exponent that formulas may have."""
+    if not -MAX_EXPONENT <= c <= MAX_EXPONENT:
+        raise ProblemError(
+            f"exponents must lie in [-{MAX_EXPONENT}, {MAX_EXPONENT}], got {float(c):g}"
+        )
+    return scalar(c)
 
 
 def exp_of(argument: Expression) -> Expression:
@@ -293,7 +343,7 @@ def exp_of(argument: Expression) -> Expression:
     for term in addends(argument):
         c, rest = coefficient(term)
         if rest.op == Op.LOG:
-            outside.append(power(rest.args[0], c))
+            outside.append(_of_root(rest.args[0], c))
         else:
             inside.append(term)
     if outside:
@@ -340,7 +390,7 @@ def maximum_of(*pieces: Expression) -> Expression:
         constant, rest = split_constant(piece)
         rivals = (constant, largest.get(rest, constant))
         largest[rest] = max(rivals, key=lambda c: (c, not isinstance(c, float)))  # 1/2, then 0.5
-    return _joined(Op.MAX, in_order([add(rest, number(c)) for rest, c in largest.items()]))
+    return _join(Op.MAX, in_order([add(rest, number(c)) for rest, c in largest.items()]))
 
 
 def where_of(condition: Expression, yes: Expression, no: Expression) -> Expression:
@@ -357,7 +407,7 @@ def euclidean_of(*parts: Expression) -> Expression:
     moving = in_order(_leading_positive(p)[1] for p in parts if not p.is_zero)
     if not moving or (all(p.op == Op.NUMBER for p in moving) and not is_exact()):
         return number(math.hypot(*(float(p.value) for p in moving)))
-    return absolute_of(moving[0]) if len(moving) == 1 else _joined(Op.NORM, moving)
+    return absolute_of(moving[0]) if len(moving) == 1 else _join(Op.NORM, moving)
 
 
 def along(*operands: Expression) -> Expression:
@@ -400,7 +450,7 @@ _CONSTRUCTORS: dict[str, Callable[..., Expression]] = {
 # Rewriting ----------------------------------------------------------------------------------------
 
 
-def rebuilt_by(
+def rebuild_by(
     expr: Expression, rule: Callable[[Expression, Sequence[Expression]], Expression]
 ) -> Expression:
     """Apply ``rule(node, rewritten operands)`` to every distinct node."""
@@ -417,7 +467,7 @@ def substitute(expr: Expression, values: Mapping[Expression, Expression]) -> Exp
     def replaced(part: Expression) -> Expression:
         if part not in results:
             args = [replaced(a) for a in part.args]
-            results[part] = rebuilt(part, args) if any(map(is_not, args, part.args)) else part
+            results[part] = rebuild(part, args) if any(map(is_not, args, part.args)) else part
         return results[part]
 
     return replaced(expr) if values else expr
@@ -431,15 +481,15 @@ def expand(expr: Expression) -> Expression:
 
     def expanded(part: Expression, args: Sequence[Expression]) -> Expression:
         if part.op == Op.MUL:
-            return _distributed(args)
+            return _distribute(args)
         if part.op == Op.POW and is_integer(part.value) and part.value > 1:
-            return _distributed([*args] * int(part.value))
-        return rebuilt(part, args)
+            return _distribute([*args] * int(part.value))
+        return rebuild(part, args)
 
-    return rebuilt_by(expr, expanded)
+    return rebuild_by(expr, expanded)
 
 
-def _distributed(args: Sequence[Expression]) -> Expression:
+def _distribute(args: Sequence[Expression]) -> Expression:
     result: Expression = ONE
     terms = 0
     for factor in args:
@@ -451,7 +501,7 @@ def _distributed(args: Sequence[Expression]) -> Expression:
     return result
 
 
-# Constants and order ------------------------------------------------------------------------------
+# Constants ------------------------------------------------------------------------------
 
 
 def _multiple(expr: Expression, scale: Scalar) -> Expression:
@@ -466,7 +516,7 @@ def _multiple(expr: Expression, scale: Scalar) -> Expression:
         value, rest = exact_product((scale, expr.args[0].value)), expr.args[1:]
     else:
         value, rest = scale, factors(expr)
-    return _joined(Op.MUL, rest if value == 1 else (number(value), *rest))
+    return _join(Op.MUL, rest if value == 1 else (number(value), *rest))
 
 
 def _finite(function: Callable[[float], float], argument: Expression) -> float:
@@ -484,65 +534,3 @@ def _leading_positive(expr: Expression) -> tuple[int, Expression]:
     """Choose one of a and -a: the one whose first term has a positive number."""
     lead = coefficient(addends(expr)[0])[0]
     return (-1, negate(expr)) if lead < 0 else (1, expr)
-
-
-def in_order(exprs: Iterable[Expression]) -> list[Expression]:
-    """Sort canonical nodes: by names, then degree, then structure without numbers, then numbers.
-
-    The order is the same in every process and on every machine, and for formulas that differ in
-    coefficients only.
-    """
-    ordered = list(exprs)
-    if len(ordered) > 1:
-        ordered.sort(key=_light_key)
-        if any(a._key == b._key for a, b in pairwise(ordered)):
-            ordered.sort(key=lambda e: (_light_key(e), _digests(e)))
-    return ordered
-
-
-def name_keys(expr: Expression) -> tuple[str, ...]:
-    """Keys of the names in a formula, sorted; their numbers compare as numbers: x2, x10."""
-    inner: tuple[str, ...] = _light_key(expr)[1]
-    return inner
-
-
-def _light_key(expr: Expression) -> tuple[bool, tuple[str, ...], float]:
-    if expr._key is None:
-        if expr.op == Op.SYMBOL:
-            expr._key = False, (_DIGITS.sub(_numbered, expr.value),), -1.0
-            return expr._key
-        below = [_light_key(a)[1] for a in expr.args if a.op != Op.NUMBER]
-        inner = below[0] if len(below) == 1 else tuple(sorted({n for b in below for n in b}))
-        expr._key = not inner, inner, -_degree(expr)
-    return expr._key
-
-
-def _numbered(digits: re.Match[str]) -> str:
-    return f"{len(digits[0]):04}{digits[0]}"
-
-
-def _degree(expr: Expression) -> float:
-    """The degree of a monomial; 0 of what is none."""
-    if expr.op == Op.MUL:
-        return math.fsum(_degree(f) for f in expr.args)
-    if expr.op == Op.POW:
-        return float(expr.value) * _degree(expr.args[0])
-    return float(expr.op == Op.SYMBOL)
-
-
-def _digests(expr: Expression) -> tuple[bytes, bytes]:
-    """Hashes of the structure without numbers, and with them; exponents count in both."""
-    if expr._digests is None:
-        value = expr.value.hex() if isinstance(expr.value, float) else expr.value
-        kind = f"{expr.op} {'' if value is None else value};".encode()
-        below = [_digests(a) for a in expr.args]
-        bare = b"number" if expr.op == Op.NUMBER else kind
-        parts = (b"".join([bare, *(s for s, _ in below)]), b"".join([kind, *(w for _, w in below)]))
-        shape, full = (blake2b(part, digest_size=16).digest() for part in parts)
-        expr._digests = shape, full
-    return expr._digests
-
-
-def digest(expr: Expression) -> bytes:
-    """A hash of the structure of a canonical formula, numbers included."""
-    return _digests(expr)[1]

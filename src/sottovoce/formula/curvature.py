@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import lru_cache
 from typing import Literal, TypeAlias, final
@@ -28,12 +28,12 @@ from sottovoce.formula.canonical import (
     divide,
     expand,
     factors,
-    in_order,
     is_even,
     is_integer,
     log_of,
     multiply,
     negate,
+    positive_by_form,
     power,
 )
 from sottovoce.formula.connected import connected
@@ -48,6 +48,7 @@ from sottovoce.formula.derive import (
 )
 from sottovoce.formula.enclosure import Ends, value_range
 from sottovoce.formula.expression import NONSMOOTH, Expression, Op, Scalar, number
+from sottovoce.formula.order import in_order
 from sottovoce.formula.tape import Array, tape
 
 Variables: TypeAlias = frozenset[Expression]
@@ -132,21 +133,7 @@ class FormSigns(Signs):
 
     def positive(self, expr: Expression, *, strict: bool) -> bool:
         """Whether the form shows that a formula is at least 0, or positive."""
-        op, args = expr.op, expr.args
-        if op == Op.NUMBER:
-            return bool(expr.value > 0 if strict else expr.value >= 0)
-        if op == Op.ADD:
-            least = all(self.positive(a, strict=False) for a in args)
-            return least and (not strict or any(self.positive(a, strict=True) for a in args))
-        if op == Op.MUL:
-            return all(self.positive(a, strict=strict) for a in args)
-        if op == Op.MAX:
-            return any(self.positive(a, strict=strict) for a in args)
-        if op == Op.POW:
-            square = is_even(expr.value) or not is_integer(expr.value)
-            nonzero = not strict or expr.value < 0
-            return (square and nonzero) or self.positive(args[0], strict=strict)
-        return op == Op.EXP or (not strict and op in NONSMOOTH)
+        return positive_by_form(expr, strict=strict)
 
 
 _FORM = FormSigns()
@@ -198,11 +185,6 @@ def curvature(expr: Expression) -> Curvature:
     return Calculus(expr.symbols, _FORM).of(expr)
 
 
-def never_negative(expr: Expression) -> bool:
-    """Whether the form shows that a formula is at least 0 wherever it is defined."""
-    return _FORM.positive(expr, strict=False)
-
-
 def brief(expr: Expression) -> str:
     """A formula as people read it, cut where it is longer than a line."""
     text = str(expr)
@@ -221,7 +203,7 @@ class Calculus:
     def of(self, expr: Expression) -> Curvature:
         """Return what the rules prove of a canonical formula."""
         if expr not in self._known:
-            self._known[expr] = self._judged(expr)
+            self._known[expr] = self._judge(expr)
         return self._known[expr]
 
     def affine(self, expr: Expression) -> bool:
@@ -245,7 +227,7 @@ class Calculus:
     def _moving(self, expr: Expression) -> Variables:
         return expr.symbols & self._variables
 
-    def _judged(self, expr: Expression) -> Curvature:
+    def _judge(self, expr: Expression) -> Curvature:
         if not self._moving(expr) or expr.is_symbol:
             return _AFFINE
         rules = {Op.ADD: self._sum, Op.MUL: self._product, Op.POW: self._power, Op.EXP: self._exp,
@@ -355,10 +337,10 @@ class Calculus:
     # Products and powers --------------------------------------------------------------------------
 
     def _product(self, expr: Expression) -> Curvature:
-        still = [f for f in expr.args if not self._moving(f)]
+        fixed = [f for f in expr.args if not self._moving(f)]
         moving = [f for f in expr.args if self._moving(f)]
-        if still:
-            return self._multiple(multiply(*still), self.of(multiply(*moving)), expr)
+        if fixed:
+            return self._multiple(multiply(*fixed), self.of(multiply(*moving)), expr)
         if self.is_quadratic(expr):
             return self._quadratic(expr)
         proven = self._monomial([base_exponent(f) for f in moving])
@@ -396,6 +378,10 @@ class Calculus:
         return Curvature(why=inner.why or f"{rule}, got {brief(expr)}{self.signs.where(base)}")
 
     def _of_power(self, base: Expression, p: Scalar) -> Curvature:
+        if base.op == Op.POW and not is_integer(base.value):
+            root, total = base.args[0], base.value * p  # the domain is that of the root
+            if self.signs.defined or self.positive(root, strict=False):
+                return self._of_rising(root, total)
         inner, line = self.of(base), self._line(base)
         if is_even(p) and p > 0 and inner.is_affine:
             return Curvature(convex=line)
@@ -405,14 +391,22 @@ class Calculus:
                 return proven
         norm = self._norm(base, p) if 0 < p < 1 else None
         if self._rises(base, p):
-            if p > 1:
-                return Curvature(convex=_union([inner.convex, line]))
-            concave = _union([inner.concave, line])
-            return Curvature(convex=concave) if p < 0 else Curvature(convex=norm, concave=concave)
+            rising = self._of_rising(base, p)
+            return replace(rising, convex=norm) if 0 < p < 1 else rising
         if is_integer(p) and self.positive(negate(base), strict=p < 0):
             mirrored = self._of_power(negate(base), p)
             return mirrored if is_even(p) else -mirrored
         return Curvature(convex=norm)
+
+    def _of_rising(self, base: Expression, p: Scalar) -> Curvature:
+        """A power of what is not negative; that is no affine formula, for it has a domain."""
+        inner, line = self.of(base), self._line(base)
+        if p > 1:
+            return Curvature(convex=_union([inner.convex, line]))
+        if p == 1:
+            return replace(inner, concave=None if inner.is_convex else inner.concave)
+        concave = _union([inner.concave, line])
+        return Curvature(convex=concave) if p < 0 else Curvature(concave=concave)
 
     def _rises(self, base: Expression, p: Scalar) -> bool:
         """Whether the base of a power is not negative: shown, or where the power is defined."""
@@ -421,9 +415,9 @@ class Calculus:
         return self.positive(base, strict=p < 0)
 
     def _root_of_product(self, base: Expression, p: Scalar) -> Curvature:
-        still = multiply(*(f for f in base.args if not self._moving(f)))
+        fixed = multiply(*(f for f in base.args if not self._moving(f)))
         powers = [base_exponent(f) for f in base.args if self._moving(f)]
-        fine = self.positive(still) and all(self.positive(b, strict=False) for b, _ in powers)
+        fine = self.positive(fixed) and all(self.positive(b, strict=False) for b, _ in powers)
         return self._monomial([(b, q * p) for b, q in powers]) if fine else Curvature()
 
     def _monomial(self, powers: Powers) -> Curvature:

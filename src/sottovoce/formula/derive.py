@@ -21,13 +21,13 @@ from sottovoce.formula.canonical import (
     add,
     along,
     euclidean_of,
-    in_order,
+    has_domain,
     is_integer,
     maximum_of,
     multiply,
     power,
-    rebuilt,
-    rebuilt_by,
+    rebuild,
+    rebuild_by,
     sign_of,
     subtract,
     where_of,
@@ -43,6 +43,7 @@ from sottovoce.formula.expression import (
     nodes,
     number,
 )
+from sottovoce.formula.order import in_order
 
 Gradient: TypeAlias = Mapping[Expression, Expression]
 """The derivative by every symbol for which it is not 0."""
@@ -55,9 +56,9 @@ def exact(expr: Expression) -> Expression:
     def fraction(part: Expression, args: Sequence[Expression]) -> Expression:
         if part.is_number:
             return number(Fraction(part.value))
-        return rebuilt(part, args, Fraction(part.value) if part.op in (Op.POW, Op.HUBER) else None)
+        return rebuild(part, args, Fraction(part.value) if part.op in (Op.POW, Op.HUBER) else None)
 
-    return rebuilt_by(expr, fraction)
+    return rebuild_by(expr, fraction)
 
 
 def gradient(expr: Expression, symbols: Iterable[Expression]) -> dict[Expression, Expression]:
@@ -94,10 +95,13 @@ def hessian(
 
 
 def is_affine(expr: Expression, symbols: Collection[Expression] | None = None) -> bool:
-    """Whether a formula is affine in some symbols, all of its own by default."""
+    """Whether a formula is affine in some symbols, all of its own by default.
+
+    ``sqrt(x)**2`` is not: it has no value below 0.
+    """
     variables = expr.symbols if symbols is None else expr.symbols.intersection(symbols)
-    jumps = NONSMOOTH | SLOPES
-    if any(part.op in jumps and part.symbols & variables for part in nodes((expr,))):
+    nonlinear = (p for p in nodes((expr,)) if p.op in NONSMOOTH | SLOPES or has_domain(p))
+    if any(part.symbols & variables for part in nonlinear):
         return False
     return not any(slope.symbols & variables for slope in gradient(expr, variables).values())
 
@@ -114,9 +118,11 @@ def _slopes(expr: Expression, inner: Sequence[Gradient]) -> dict[Expression, Exp
     if expr.op == Op.WHERE:
         return _both(expr.args[0], inner[1], inner[2])
     if expr.op in (Op.NORM, Op.ALONG):
-        of_length = _of_norm if expr.op == Op.NORM else _of_along
         moving = dict.fromkeys(s for slopes in inner for s in slopes)
-        return {s: of_length(expr, [slopes.get(s, ZERO) for slopes in inner]) for s in moving}
+        turned = {s: [slopes.get(s, ZERO) for slopes in inner] for s in moving}
+        if expr.op == Op.NORM:
+            return {s: along(*expr.args, *da) for s, da in turned.items()}
+        return {s: _of_along(expr, slopes) for s, slopes in turned.items()}
     terms: dict[Expression, list[Expression]] = {}
     for k, slopes in enumerate(inner):
         outer = _outer(expr, k) if slopes else ZERO
@@ -160,10 +166,6 @@ def _of_maximum(
 def _both(condition: Expression, yes: Gradient, no: Gradient) -> dict[Expression, Expression]:
     moving = dict.fromkeys((*yes, *no))
     return {s: where_of(condition, yes.get(s, ZERO), no.get(s, ZERO)) for s in moving}
-
-
-def _of_norm(expr: Expression, slopes: Sequence[Expression]) -> Expression:
-    return along(*expr.args, *slopes)
 
 
 def _of_along(expr: Expression, slopes: Sequence[Expression]) -> Expression:

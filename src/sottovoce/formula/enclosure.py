@@ -8,6 +8,7 @@ subgradient lies inside), and how far a float64 evaluation can be off.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache, reduce
 from operator import add, mul
@@ -17,9 +18,18 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from sottovoce.errors import CertificateError
-from sottovoce.formula.canonical import is_integer
+from sottovoce.formula.canonical import factors, has_domain, is_integer
 from sottovoce.formula.derive import exact, gradient
-from sottovoce.formula.expression import SLOPES, ZERO, Expression, Op, Scalar, exactly, nodes
+from sottovoce.formula.expression import (
+    SLOPES,
+    ZERO,
+    Expression,
+    Op,
+    Scalar,
+    exactly,
+    nodes,
+    scalar,
+)
 from sottovoce.formula.intervals import (
     BoolArray,
     FloatArray,
@@ -28,6 +38,14 @@ from sottovoce.formula.intervals import (
     interval,
     root,
     wrap,
+)
+from sottovoce.formula.log_sum_exp import (
+    argument_of,
+    certainly_positive,
+    divides,
+    exponentials,
+    logarithm,
+    share,
 )
 
 IntervalBox: TypeAlias = Mapping[Expression, Interval]
@@ -50,7 +68,10 @@ _OVERFLOW = 2.0**1000  # a partial result beyond this may leave the range of flo
 _LARGEST_LOG = 750.0  # of any positive float64, in size
 _LIBRARY = 16.0  # ulps that exp, log and real powers may err by, with room to spare
 _SHORT = 2.0**-500  # more than the root of what squares may lose to underflow
+_FAR = 2.0**-10  # relative errors beyond this have no bound: products of errors must not count
+_NEAR = 1.0 + 2.0**-7  # more than what products of smaller ones add
 
+Errors: TypeAlias = Mapping[Expression, FloatArray]
 Pair: TypeAlias = tuple[Interval, FloatArray]
 """The range of an operand and a bound of its error."""
 
@@ -71,11 +92,21 @@ def evaluate(
     for node in _order(expr, *others):
         if node.op != Op.SYMBOL:
             values[node] = _VALUES[node.op](node, [values[a] for a in node.args])
+            if (closer := _of_exponentials(node, values)) is not None:
+                lower = np.maximum(values[node].lower, closer.lower)
+                values[node] = wrap(lower, np.minimum(values[node].upper, closer.upper))
         elif node in box:
             values[node] = box[node]
         else:
             raise CertificateError(f"every symbol must be bounded, got no bounds for {node}")
     return values
+
+
+def _of_exponentials(node: Expression, values: Mapping[Expression, Interval]) -> Interval | None:
+    """A closer enclosure of what is made of a sum of exponentials, if there is one."""
+    if node.op == Op.LOG:
+        return logarithm(node.args[0], values)
+    return share(node.args, values) if node.op == Op.MUL else None
 
 
 @lru_cache(maxsize=4096)
@@ -114,7 +145,7 @@ def require_defined(expr: Expression, box: IntervalBox) -> str:
     remedy = ""
     for base, relation, node in demands(expr):
         may, must = _unmet(relation, values[base])
-        if np.any(may):
+        if np.any(may & ~certainly_positive(base, values)):
             remedy = remedy or f"tighten the bounds so that {base} stays positive"
         if np.any(must):
             raise CertificateError(
@@ -132,11 +163,14 @@ def enclose(expr: Expression, box: IntervalBox) -> Interval:
     which the formula is undefined, the enclosure is the whole line.
     """
     values = evaluate(expr, box)
-    return _spread(values[expr], _doubt(expr, values), _shape(box))
+    return _spread(values[expr], _maybe_undefined(expr, values), _shape(box))
 
 
-def _doubt(expr: Expression, values: Mapping[Expression, Interval]) -> BoolArray:
-    unmet = (_unmet(relation, values[base])[0] for base, relation, _ in demands(expr))
+def _maybe_undefined(expr: Expression, values: Mapping[Expression, Interval]) -> BoolArray:
+    unmet = (
+        _unmet(relation, values[base])[0] & ~certainly_positive(base, values)
+        for base, relation, _ in demands(expr)
+    )
     return reduce(np.logical_or, unmet, np.zeros((), dtype=np.bool_))
 
 
@@ -149,11 +183,11 @@ def enclose_with_gradient(
     """
     slopes = _slopes(expr, tuple(variables))
     values = evaluate(expr, box, slopes)
-    doubt, shape = _doubt(expr, values), _shape(box)
-    jumps = reduce(np.logical_or, (_may_jump(n, values) for n in _order(expr)), doubt)
+    maybe_undefined, shape = _maybe_undefined(expr, values), _shape(box)
+    jumps = reduce(np.logical_or, (_may_jump(n, values) for n in _order(expr)), maybe_undefined)
     ends = [_spread(values[slope], jumps, shape) for slope in slopes]
     gradient = wrap(np.stack([e.lower for e in ends]), np.stack([e.upper for e in ends]))
-    return _spread(values[expr], doubt, shape), gradient
+    return _spread(values[expr], maybe_undefined, shape), gradient
 
 
 @lru_cache(maxsize=4096)
@@ -182,10 +216,13 @@ def _shape(box: IntervalBox) -> tuple[int, ...]:
     return np.broadcast_shapes(*(side.shape for side in box.values()))
 
 
-def _spread(value: Interval, doubt: BoolArray, shape: tuple[int, ...]) -> Interval:
+def _spread(value: Interval, maybe_undefined: BoolArray, shape: tuple[int, ...]) -> Interval:
     lower, upper = value.lower, value.upper
-    if np.any(doubt):
-        lower, upper = np.where(doubt, -np.inf, lower), np.where(doubt, np.inf, upper)
+    if np.any(maybe_undefined):
+        lower, upper = (
+            np.where(maybe_undefined, -np.inf, lower),
+            np.where(maybe_undefined, np.inf, upper),
+        )
     return wrap(np.broadcast_to(lower, shape), np.broadcast_to(upper, shape))
 
 
@@ -255,18 +292,27 @@ def evaluation_error(expr: Expression, box: IntervalBox) -> FloatArray:
     u of its value plus t, a power x^n by multiplications plus 4 n t. Inputs are exact doubles that
     may count as 0 if they are subnormal; constants are rounded once. A coefficient that all terms
     of a sum share may be multiplied after the sum, and factors below may be multiplied before the
-    division: no bound gets larger by it.
+    division: no bound gets larger by it. Logarithms of sums of exponentials, and quotients by them,
+    are evaluated as ``log_sum_exp`` says.
 
     Returns:
         One bound per box; infinite where none exists, or where a partial result may overflow.
     """
     ranges = evaluate(expr, box)
-    errors: dict[Expression, FloatArray] = {}
+    errors = dict.fromkeys(ranges, np.zeros(1))
     with np.errstate(all="ignore"):
         for node, value in ranges.items():
-            inner = [(ranges[a], errors[a]) for a in node.args]
-            error = np.asarray(_ERRORS[node.op](node, value.magnitude, inner) * UP)
-            errors[node] = np.where(np.isnan(error), np.inf, error)
+            if node.op == Op.LOG and exponentials(node.args[0]):
+                error = _scaled_log_error(_scaled_sum(node.args[0], ranges, errors))
+            elif any(map(divides, factors(node))):
+                error = _scaled_product_error(factors(node), ranges, errors)
+            elif node.op == Op.POW and has_domain(base := node.args[0]) and base.op == Op.POW:
+                root = base.args[0]
+                error = _root_power_error(root, (ranges[root], errors[root]), base, node)
+            else:
+                inner = [(ranges[a], errors[a]) for a in node.args]
+                error = _ERRORS[node.op](node, value.magnitude, inner)
+            errors[node] = np.where(np.isnan(error), np.inf, error * UP)
     return errors[expr]
 
 
@@ -310,6 +356,17 @@ def _power_error(pair: Pair, exponent: Scalar) -> FloatArray:
     return np.asarray(rounded + np.where(result < _OVERFLOW, (4.0 * q + 1.0) * UNDERFLOW, np.inf))
 
 
+def _root_power_error(
+    root: Expression, pair: Pair, inner: Expression, outer: Expression
+) -> FloatArray:
+    """Of ``(a^q)^c``, as of ``a^(q c)``: the root has no bounded slope at a = 0, this may."""
+    error = _power_error(pair, scalar(inner.value * outer.value))
+    size = _wide(pair).power(inner.value * outer.value).magnitude
+    rounded = error + 4.0 * abs(float(outer.value)) * (_LIBRARY * UNIT * size + UNDERFLOW)
+    defined = root.is_symbol | (pair[0].lower >= pair[1])  # a computed a may fall below 0
+    return np.where(defined, rounded, np.inf)
+
+
 def _exp_error(pair: Pair) -> FloatArray:
     top = _wide(pair).exp().magnitude
     return np.asarray(top * pair[1] + _LIBRARY * UNIT * top + UNDERFLOW)
@@ -325,6 +382,90 @@ def _undecided(pair: Pair) -> FloatArray:
     """Where rounding may decide on which side of 0 an operand lies."""
     value, error = pair
     return np.asarray((value.lower - error <= 0.0) & (value.upper + error >= 0.0))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _ScaledSum:
+    """A computed T of a sum of exponentials, see ``log_sum_exp``.
+
+    Attributes:
+        least, most: the range of ``|T|``.
+        error: its relative error, infinite where none is near.
+        shift: the largest ``|m|``.
+    """
+
+    least: FloatArray
+    most: FloatArray
+    error: FloatArray
+    shift: FloatArray
+
+
+def _scaled_sum(expr: Expression, ranges: IntervalBox, errors: Errors) -> _ScaledSum:
+    """Bound the relative error of T: exponents err by ``e = max_k e_k + 2 u max_k |a_k|``."""
+    terms, zero = exponentials(expr), np.zeros(1)
+    weights = [term.weight_in(ranges) for term in terms]
+    arguments = [(t.argument_in(ranges), errors.get(t.argument, zero)) for t in terms]
+    shift = reduce(np.maximum, (a.magnitude + error for a, error in arguments))
+    e = reduce(np.maximum, (error for _, error in arguments)) + 2 * UNIT * shift + UNDERFLOW
+    absolute = zero
+    sizes = [c.magnitude for c in weights]
+    for term, size in zip(terms, sizes, strict=True):
+        inner = [(ranges[f], errors[f]) for f in term.weight]
+        of_weight = _product_error(inner) if inner else zero
+        size = size + of_weight
+        rounded = (len(terms) + 2 + _LIBRARY) * UNIT + 2 * e
+        absolute = absolute + of_weight + size * rounded + 2 * UNDERFLOW * np.maximum(size, 1.0)
+    # The largest power is e^0, whose weight is left where none is negative.
+    total, largest = ranges[expr], reduce(np.maximum, (a.upper for a, _ in arguments))
+    scale = (-wrap(largest, largest) - wrap(e, e)).exp()
+    of_total = np.maximum(_size(total).lower * scale.lower, 0.0)
+    lowest = reduce(np.minimum, (c.lower for c in weights))
+    least = np.fmax(of_total, np.where(lowest >= 0.0, lowest * (1 - 2 * e), 0.0))
+    error = _NEAR * absolute / least
+    is_near = (error < _FAR) & (e < _FAR)
+    return _ScaledSum(
+        least=least,
+        most=_NEAR * reduce(np.add, sizes),
+        error=np.where(is_near, error, np.inf),
+        shift=shift,
+    )
+
+
+def _scaled_log_error(total: _ScaledSum) -> FloatArray:
+    """Of ``m + ln T``."""
+    size = np.maximum(np.abs(np.log(total.least)), np.abs(np.log(total.most))) + 1.0
+    rounding = _LIBRARY * UNIT * size + UNIT * (total.shift + size) + 2 * UNDERFLOW
+    return np.asarray(_NEAR * total.error + rounding)
+
+
+def _scaled_product_error(
+    parts: Sequence[Expression], ranges: IntervalBox, errors: Errors
+) -> FloatArray:
+    """Of ``e^(a - q m) / T^q`` times other factors."""
+    below = [f for f in parts if divides(f)]
+    rest = [(ranges[f], errors[f]) for f in parts if f.op != Op.EXP and not divides(f)]
+    quotient = [f for f in parts if f.op == Op.EXP or divides(f)]
+    size = reduce(mul, (ranges[f] for f in quotient)).magnitude
+    if (closer := share(quotient, ranges)) is not None:
+        size = np.fmin(size, closer.magnitude)
+    argument = argument_of(parts)
+    exponent = errors.get(argument, np.zeros(1))
+    reach = ranges.get(argument, constant(0)).magnitude + exponent
+    relative, least, most = np.zeros(1), np.ones(1), np.ones(1)
+    for f in below:
+        total, q = _scaled_sum(f.args[0], ranges, errors), -float(f.value)
+        reach = reach + q * total.shift
+        steps = 2 * q if is_integer(f.value) else _LIBRARY + _LARGEST_LOG  # as in _power_error
+        relative = relative + _NEAR * (q * total.error + (steps + 2) * UNIT)
+        least, most = least * total.least**q, most * total.most**q
+    exponent = exponent + 2 * (len(below) + 1) * UNIT * reach + UNDERFLOW
+    relative = relative + 2 * exponent + (_LIBRARY + 2 * len(below) + 2) * UNIT
+    # The other factors multiply e^(a - q m) before the division: partial products may be larger.
+    grown = reduce(mul, (np.maximum(v.magnitude + error, 1.0) for v, error in rest), most)
+    is_near = (relative < _FAR) & (grown * np.maximum(size, 1.0) < _OVERFLOW)
+    underflow = len(parts) * UNDERFLOW * grown / (least * np.minimum(most, 1.0))
+    error = np.where(is_near & (least > 1 / _OVERFLOW), _NEAR * size * relative, np.inf)
+    return _product_error([*rest, (wrap(-size, size), error + underflow)]) + underflow
 
 
 def _where_error(condition: Pair, yes: Pair, no: Pair) -> FloatArray:

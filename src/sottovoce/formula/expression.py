@@ -217,10 +217,10 @@ class Expression:
     __rsub__ = _operator(lambda a, b: node(Op.ADD, (b, -a)))
     __mul__ = _operator(lambda a, b: node(Op.MUL, (a, b)))
     __rmul__ = _operator(lambda a, b: node(Op.MUL, (b, a)))
-    __truediv__ = _operator(lambda a, b: node(Op.MUL, (a, raised(b, -1))))
-    __rtruediv__ = _operator(lambda a, b: node(Op.MUL, (b, raised(a, -1))))
-    __pow__ = _operator(lambda a, b: raised(a, b))
-    __rpow__ = _operator(lambda a, b: raised(b, a))
+    __truediv__ = _operator(lambda a, b: node(Op.MUL, (a, to_power(b, -1))))
+    __rtruediv__ = _operator(lambda a, b: node(Op.MUL, (b, to_power(a, -1))))
+    __pow__ = _operator(lambda a, b: to_power(a, b))
+    __rpow__ = _operator(lambda a, b: to_power(b, a))
     __le__ = _operator(lambda a, b: Relation(a, "<=", b))
     __ge__ = _operator(lambda a, b: Relation(a, ">=", b))
     __eq__: Callable[[Expression, object], Relation] = _operator(  # type: ignore[assignment]
@@ -237,10 +237,10 @@ class Expression:
         return node(Op.ABS, (self,))
 
     def __lt__(self, other: object) -> NoReturn:
-        raise strict("<=")
+        raise strict_comparison("<=")
 
     def __gt__(self, other: object) -> NoReturn:
-        raise strict(">=")
+        raise strict_comparison(">=")
 
     def __ne__(self, other: object) -> NoReturn:
         raise ProblemError("a set with a hole is not convex, got !=: write <=, >= or ==")
@@ -337,10 +337,10 @@ def scalar(value: SupportsFloat) -> Scalar:
         top, below = int(value.numerator), int(value.denominator)
         if below == 1:
             return _checked(top)
-        large = max(abs(top), below).bit_length() > _MAX_BITS and not is_exact()
-        return _checked(top / below or math.ulp(0)) if large else Fraction(top, below)
+        if max(abs(top), below).bit_length() <= _MAX_BITS or is_exact():
+            return Fraction(top, below)
     try:
-        return _checked(float(value))
+        return _checked(float(value) or math.ulp(0) * bool(value))
     except OverflowError:
         return _checked(math.inf)
 
@@ -375,7 +375,7 @@ def operand(value: object) -> Expression | None:
         return number(value)
     if isinstance(value, Real) and not isinstance(value, bool | np.bool_):
         return number(value)
-    if isinstance(value, complex):
+    if isinstance(value, complex | np.complexfloating):
         raise ProblemError(f"a formula must be of real numbers, got {value!r:.40}")
     return None
 
@@ -393,7 +393,7 @@ def expression(value: object) -> Expression:
     )
 
 
-def raised(base: Expression, exponent: Expression | Scalar) -> Expression:
+def to_power(base: Expression, exponent: Expression | Scalar) -> Expression:
     """The power ``base**exponent``: one of the two must be constant, a base also positive."""
     constant = _form(exponent if isinstance(exponent, Expression) else number(exponent))
     if constant.is_number:
@@ -407,7 +407,7 @@ def raised(base: Expression, exponent: Expression | Scalar) -> Expression:
     return node(Op.EXP, (node(Op.MUL, (constant, node(Op.LOG, (below,)))),))
 
 
-def strict(sign: str) -> ProblemError:
+def strict_comparison(sign: str) -> ProblemError:
     """The refusal of a strict comparison; ``sign`` is what to write instead."""
     return ProblemError(
         f"a row must include its border, got a strict comparison: write {sign}, Python's "

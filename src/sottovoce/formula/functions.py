@@ -20,7 +20,7 @@ from sottovoce.formula.expression import (
     expression,
     node,
     number,
-    strict,
+    strict_comparison,
 )
 
 _P = ParamSpec("_P")
@@ -209,7 +209,7 @@ def apply_ufunc(ufunc: Any, method: str, inputs: Sequence[Any], settings: Any) -
     """Apply one of NumPy's functions to formulas and arrays of them, or say what to write."""
     name = ufunc.__name__
     if method == "__call__" and name in _STRICT:
-        raise strict(_STRICT[name])
+        raise strict_comparison(_STRICT[name])
     plain = [_plain(i) for i in inputs]
     if method == "__call__" and name in _UFUNCS:
         return _wrapped(np.frompyfunc(_UFUNCS[name], ufunc.nin, 1)(*plain))

@@ -31,7 +31,7 @@ BoolArray = npt.NDArray[np.bool_]
 _LARGEST = float(np.finfo(np.float64).max)
 _TINY = float(np.finfo(np.float64).tiny)
 _SLACK = 2.0**-49
-_quiet = np.errstate(all="ignore")
+_without_warnings = np.errstate(all="ignore")
 
 
 @final
@@ -53,7 +53,7 @@ class Interval:
                 "an interval must satisfy lower <= upper and hold a real number, "
                 f"got lower={self.lower}, upper={self.upper}"
             )
-        _fill(self, lower, upper)
+        _set_ends(self, lower, upper)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -68,7 +68,7 @@ class Interval:
     def __neg__(self) -> Interval:
         return wrap(-self.upper, -self.lower)
 
-    @_quiet
+    @_without_warnings
     def __add__(self, other: Interval) -> Interval:
         lower, below = _two_sum(self.lower, other.lower)
         upper, above = _two_sum(self.upper, other.upper)
@@ -78,7 +78,7 @@ class Interval:
     def __sub__(self, other: Interval) -> Interval:
         return self + -other
 
-    @_quiet
+    @_without_warnings
     def __mul__(self, other: Interval) -> Interval:
         (a, b), (c, d) = (self.lower, self.upper), (other.lower, other.upper)
         corners = (a * c, a * d, b * c, b * d)
@@ -87,19 +87,25 @@ class Interval:
         lower, upper = (np.asarray(reduce(pick, corners)) for pick in (np.fmin, np.fmax))
         for end in (lower, upper):
             np.copyto(end, 0.0, where=np.isnan(end))
-        exact = (_short(a) & _short(b) & _short(c) & _short(d)) | _unit(a, b) | _unit(c, d)
+        exact = (
+            (_fits_float32(a) & _fits_float32(b) & _fits_float32(c) & _fits_float32(d))
+            | _is_exact_factor(a, b)
+            | _is_exact_factor(c, d)
+        )
         _outward(lower, upper, exact, exact)
         # A step outward must not cost the sign, which monotonicity tests rest on.
         np.maximum(lower, 0, out=lower, where=((a >= 0) & (c >= 0)) | ((b <= 0) & (d <= 0)))
         np.minimum(upper, 0, out=upper, where=((a >= 0) & (d <= 0)) | ((b <= 0) & (c >= 0)))
         return wrap(lower, upper)
 
-    @_quiet
+    @_without_warnings
     def reciprocal(self) -> Interval:
         """Enclose 1 / x; an end is infinite where x comes to 0 from its side."""
         a, b = self.lower, self.upper
         lower, upper = np.asarray(1 / b), np.asarray(1 / a)
-        exact = [_short(x) & _short(r) & (x * r == 1) for x, r in ((b, lower), (a, upper))]
+        exact = [
+            _fits_float32(x) & _fits_float32(r) & (x * r == 1) for x, r in ((b, lower), (a, upper))
+        ]
         _outward(lower, upper, *exact)
         np.maximum(lower, 0, out=lower, where=a >= 0)
         np.minimum(upper, 0, out=upper, where=b <= 0)
@@ -118,10 +124,10 @@ class Interval:
         if q.denominator == 1:
             return _whole_power(self, q.numerator)
         if q.denominator == 2:
-            return _raise(root(self.clip()), q.numerator)
+            return _nonnegative_power(root(self.clip()), q.numerator)
         return self._real_power(constant(q))
 
-    @_quiet
+    @_without_warnings
     def _real_power(self, exponent: Interval) -> Interval:
         # Whether x**q grows with q depends on x, so both ends of q are tried.
         low, high = (
@@ -137,12 +143,12 @@ class Interval:
         """Keep the nonnegative part; 0 where there is none."""
         return wrap(np.maximum(self.lower, 0.0), np.maximum(self.upper, 0.0))
 
-    @_quiet
+    @_without_warnings
     def exp(self) -> Interval:
         """Enclose the exponential."""
         return _widened(np.exp(self.lower), np.exp(self.upper)).clip()
 
-    @_quiet
+    @_without_warnings
     def log(self) -> Interval:
         """Enclose the logarithm over the x > 0 alone; the whole line where there are none."""
         lower, upper = np.log(np.maximum(self.lower, _TINY)), np.log(np.maximum(self.upper, _TINY))
@@ -156,7 +162,7 @@ def interval(lower: npt.ArrayLike, upper: npt.ArrayLike) -> Interval:
     return Interval(lower=np.asarray(lower, np.float64), upper=np.asarray(upper, np.float64))
 
 
-def _fill(target: Interval, lower: FloatArray, upper: FloatArray) -> None:
+def _set_ends(target: Interval, lower: FloatArray, upper: FloatArray) -> None:
     for name, end in (("lower", lower), ("upper", upper)):
         end.flags.writeable = False
         object.__setattr__(target, name, end)
@@ -165,7 +171,7 @@ def _fill(target: Interval, lower: FloatArray, upper: FloatArray) -> None:
 def wrap(lower: npt.ArrayLike, upper: npt.ArrayLike) -> Interval:
     """Build an interval from fresh ends known to be in order, without checks or copies."""
     result = object.__new__(Interval)
-    _fill(result, np.asarray(lower), np.asarray(upper))
+    _set_ends(result, np.asarray(lower), np.asarray(upper))
     return result
 
 
@@ -194,17 +200,17 @@ def _widened(lower: FloatArray, upper: FloatArray) -> Interval:
     )
 
 
-def _short(a: FloatArray) -> BoolArray:
+def _fits_float32(a: FloatArray) -> BoolArray:
     fits: BoolArray = a.astype(np.float32) == a
     return fits
 
 
-def _unit(a: FloatArray, b: FloatArray) -> BoolArray:
+def _is_exact_factor(a: FloatArray, b: FloatArray) -> BoolArray:
     trivial: BoolArray = (a == b) & ((a == 0) | (np.abs(a) == 1))
     return trivial
 
 
-def _raise(base: Interval, exponent: int) -> Interval:
+def _nonnegative_power(base: Interval, exponent: int) -> Interval:
     """Enclose base**exponent for a nonnegative base and a positive integer exponent."""
     result = base
     for bit in f"{exponent:b}"[1:]:
@@ -216,16 +222,16 @@ def _whole_power(base: Interval, exponent: int) -> Interval:
     positive, negative = base.clip(), (-base).clip()
     if exponent % 2 == 1:
         # One of the two parts is 0 at each end, so the difference is exact.
-        return _raise(positive, exponent) - _raise(negative, exponent)
+        return _nonnegative_power(positive, exponent) - _nonnegative_power(negative, exponent)
     size = wrap(np.maximum(positive.lower, negative.lower), base.magnitude)
-    return _raise(size, exponent)
+    return _nonnegative_power(size, exponent)
 
 
-@_quiet
+@_without_warnings
 def root(base: Interval) -> Interval:
     """Enclose the square root of a nonnegative interval."""
     lower, upper = np.asarray(np.sqrt(base.lower)), np.asarray(np.sqrt(base.upper))
-    exact = [_short(r) & (r * r == x) for r, x in ((lower, base.lower), (upper, base.upper))]
+    exact = [_fits_float32(r) & (r * r == x) for r, x in ((lower, base.lower), (upper, base.upper))]
     return wrap(*_outward(lower, upper, *exact)).clip()
 
 

@@ -26,7 +26,7 @@ from typing import Any, NamedTuple, final
 from sottovoce.errors import ProblemError
 from sottovoce.formula import functions
 from sottovoce.formula.canonical import canonical
-from sottovoce.formula.expression import ZERO, Expression, Op, expression, node, number, raised
+from sottovoce.formula.expression import ZERO, Expression, Op, expression, node, number, to_power
 
 MAX_CHARACTERS = 10_000
 MAX_TOKENS = 5_000
@@ -324,7 +324,7 @@ class _Parser:
         *bases, (negative, _, value) = operands
         value = -value if negative else value
         for negative, token, base in reversed(bases):
-            value = self._fallible_at(token, self._checked(token, raised, base, value))
+            value = self._fallible_at(token, self._checked(token, to_power, base, value))
             value = -value if negative else value
         return value
 

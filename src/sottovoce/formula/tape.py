@@ -3,7 +3,8 @@
 ``Lowering`` writes canonical formulas as elementary float64 operations. It fixes the operations and
 their order, so that every evaluator has the same bits: sums and products from the left; a common
 coefficient of all terms after the sum; division by the product of what has negative exponents;
-integer powers by squaring, ``x^(2k) = (x^k)^2``. A ``Tape`` carries them out over NumPy arrays;
+integer powers by squaring, ``x^(2k) = (x^k)^2``; logarithms of sums of exponentials and quotients
+by them so that none overflows (``log_sum_exp``). A ``Tape`` carries them out over NumPy arrays;
 ``sottovoce.kernels.lower`` emits them as register code.
 """
 
@@ -20,7 +21,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sottovoce.formula.canonical import coefficient, is_integer
-from sottovoce.formula.expression import Expression, Op, Scalar, nodes
+from sottovoce.formula.expression import Expression, Op, Scalar
+from sottovoce.formula.log_sum_exp import argument_of, exponentials
 
 Array: TypeAlias = NDArray[np.float64]
 Values: TypeAlias = Any
@@ -50,14 +52,8 @@ class Lowering(ABC, Generic[_Value]):
     def value(self, expr: Expression) -> _Value:
         """The value of a canonical formula; KeyError if it names a symbol without one."""
         if expr not in self._values:
-            self.lower(nodes((expr,)))
+            self._values[expr] = self._lowered(expr)
         return self._values[expr]
-
-    def lower(self, order: Iterable[Expression]) -> None:
-        """Write nodes, operands first."""
-        for node in order:
-            if node not in self._values:
-                self._values[node] = self._lowered(node)
 
     def _lowered(self, expr: Expression) -> _Value:
         if expr.op == Op.NUMBER:
@@ -68,6 +64,11 @@ class Lowering(ABC, Generic[_Value]):
             return self._sum(expr)
         if expr.op == Op.MUL:
             return self._product(expr.args)
+        if expr.op == Op.POW and expr.value < 0:
+            return self._product((expr,))
+        if expr.op == Op.LOG and exponentials(expr.args[0]):
+            m, total = self._scaled_sum(expr.args[0])
+            return self.operation("add", m, self.operation("log", total))
         operands = [self.value(a) for a in expr.args]
         if expr.op == Op.POW:
             return self._power(operands[0], expr.value)
@@ -100,19 +101,40 @@ class Lowering(ABC, Generic[_Value]):
         return total if scale == 1 else self.operation("mul", self.number(float(scale)), total)
 
     def _product(self, factors: Sequence[Expression]) -> _Value:
-        above: list[_Value] = []
-        below: list[_Value] = []
+        above: list[Expression] = []
+        divisors: list[_Value] = []
+        shifts: list[_Value] = []
         for factor in factors:
-            if factor.op == Op.POW and factor.value < 0:
-                below.append(self._power(self.value(factor.args[0]), -factor.value))
+            if factor.op != Op.POW or factor.value > 0:
+                above.append(factor)
+                continue
+            base, exponent = factor.args[0], -factor.value
+            if exponentials(base):
+                m, total = self._scaled_sum(base)
+                scale = self.number(float(exponent))
+                shifts.append(m if exponent == 1 else self.operation("mul", scale, m))
             else:
-                above.append(self.value(factor))
-        top = self.fold("mul", above) if above else self.number(1.0)
-        return self.operation("div", top, self.fold("mul", below)) if below else top
+                total = self.value(base)
+            divisors.append(self._power(total, exponent))
+        numerators = [self.value(f) for f in above if not (shifts and f.op == Op.EXP)]
+        if shifts:
+            shifted = self.fold("sub", [self.value(argument_of(above)), *shifts])
+            numerators.append(self.operation("exp", shifted))
+        top = self.fold("mul", numerators) if numerators else self.number(1.0)
+        return self.operation("div", top, self.fold("mul", divisors)) if divisors else top
+
+    def _scaled_sum(self, expr: Expression) -> tuple[_Value, _Value]:
+        """Scale a sum of exponentials, m and T: see ``sottovoce.formula.log_sum_exp``."""
+        terms = exponentials(expr)
+        m = self.fold("max", [self.value(a) for _, a in terms])
+        scaled = []
+        for weight, a in terms:
+            power = self.operation("exp", self.operation("sub", self.value(a), m))
+            scaled.append(self.operation("mul", self._product(weight), power) if weight else power)
+        return m, self.fold("add", scaled)
 
     def _power(self, base: _Value, exponent: Scalar) -> _Value:
-        if exponent < 0:
-            return self.operation("div", self.number(1.0), self._power(base, -exponent))
+        """A positive power."""
         if exponent == 1:
             return base
         if exponent == _HALF:
@@ -186,7 +208,6 @@ class Tape:
 
     inputs: tuple[Expression, ...]
     formulas: tuple[Expression, ...]
-    order: tuple[Expression, ...]  # every distinct node, operands first
 
     def __call__(self, *values: Values) -> list[Values]:
         """Evaluate in float64; values broadcast against each other."""
@@ -194,8 +215,7 @@ class Tape:
         numbers = [np.float64(v) if isinstance(v, float | int) else v for v in values]
         evaluation = _Float64(dict(zip(self.inputs, numbers, strict=True)))
         with np.errstate(all="ignore"):
-            evaluation.lower(self.order)
-        return [evaluation.value(f) for f in self.formulas]
+            return [evaluation.value(f) for f in self.formulas]
 
     def arrays(self, values: Sequence[Values], shape: tuple[int, ...]) -> list[Array]:
         """Evaluate and broadcast every result to one shape."""
@@ -205,5 +225,4 @@ class Tape:
 
 def tape(formulas: Iterable[Expression], inputs: Iterable[Expression]) -> Tape:
     """Return canonical formulas as a tape over all symbols that they name, and maybe others."""
-    roots = tuple(formulas)
-    return Tape(inputs=tuple(inputs), formulas=roots, order=tuple(nodes(roots)))
+    return Tape(inputs=tuple(inputs), formulas=tuple(formulas))

@@ -13,12 +13,12 @@ from sottovoce.formula.canonical import (
     canonical,
     coefficient,
     factors,
-    name_keys,
     negate,
     power,
     split_constant,
 )
 from sottovoce.formula.expression import Expression, Op, Scalar, nodes, number
+from sottovoce.formula.order import name_keys
 from sottovoce.formula.parse import parse_constraint, parse_expression
 
 # How tightly a text binds: in a place that asks for more it gets brackets.
@@ -38,7 +38,7 @@ def write_expression(expr: Expression) -> str:
             not one, or the formula is the derivative of a non-smooth one.
     """
     form = _form_of(expr)
-    text = _written(form, _SUM, _PlainText)
+    text = _write(form, _SUM, _PlainText)
     return _unchanged(text, parse_expression(text, _names(form), where=_FILE) is form)
 
 
@@ -49,7 +49,7 @@ def write_constraint(g: Expression, *, equality: bool = False) -> str:
     """
     form = _form_of(g)
     constant, left = split_constant(form)
-    sides = (_written(side, _SUM, _PlainText) for side in (left, number(-constant)))
+    sides = (_write(side, _SUM, _PlainText) for side in (left, number(-constant)))
     text = (" == " if equality else " <= ").join(sides)
     read, sign = parse_constraint(text, _names(form), where=_FILE)
     return _unchanged(text, read is form and sign == equality)
@@ -58,7 +58,7 @@ def write_constraint(g: Expression, *, equality: bool = False) -> str:
 def readable(expr: Expression) -> str:
     """Write any formula as people read it, for messages; it need not read back."""
     try:
-        return _written(_form_of(expr), _SUM, _PlainText)
+        return _write(_form_of(expr), _SUM, _PlainText)
     except ProblemError as error:
         return f"<formula without a text: {error}>"
 
@@ -66,7 +66,7 @@ def readable(expr: Expression) -> str:
 def latex(expr: Expression) -> str:
     """Write any formula in LaTeX's mathematics."""
     try:
-        return _written(_form_of(expr), _SUM, _Tex)
+        return _write(_form_of(expr), _SUM, _Tex)
     except ProblemError as error:
         return rf"\text{{formula without a text: {error}}}"
 
@@ -96,32 +96,32 @@ def _form_of(expr: Expression) -> Expression:
 # Structure, in either notation --------------------------------------------------------------------
 
 
-def _written(expr: Expression, place: int, style: _Notation) -> str:
-    text, binding = _bound(expr, style)
+def _write(expr: Expression, place: int, style: _Notation) -> str:
+    text, binding = _write_bound(expr, style)
     return style.brackets(text) if binding < place else text
 
 
-def _bound(expr: Expression, style: _Notation) -> tuple[str, int]:
+def _write_bound(expr: Expression, style: _Notation) -> tuple[str, int]:
     """The text of a canonical formula and how tightly it binds."""
     if expr.op == Op.SYMBOL:
         return style.name(expr.name), _ATOM
     if expr.op == Op.ADD:
         return _sum(expr, style), _SUM
     if _is_negative(expr):
-        return f"-{_written(negate(expr), _PRODUCT, style)}", _SUM
+        return f"-{_write(negate(expr), _PRODUCT, style)}", _SUM
     if expr.op == Op.NUMBER:
         return style.number(expr.value)
     if expr.op == Op.POW and expr.value == _HALF:
-        return style.root(_written(expr.args[0], _SUM, style)), _ATOM
+        return style.root(_write(expr.args[0], _SUM, style)), _ATOM
     if expr.op == Op.POW and expr.value > 0:
-        exponent = _written(number(expr.value), style.exponent, style)
-        return style.power(_written(expr.args[0], _ATOM, style), exponent), _POWER
+        exponent = _write(number(expr.value), style.exponent, style)
+        return style.power(_write(expr.args[0], _ATOM, style), exponent), _POWER
     if expr.op in (Op.MUL, Op.POW):
         return _product(expr, style)
     if style is _PlainText and _is_logsumexp(expr):
         terms = sorted((name_keys(t), _listed(t.args, style)) for t in addends(expr.args[0]))
         return style.call("logsumexp", ", ".join(text for _, text in terms), "")
-    width = "" if expr.value is None else _written(number(expr.value), _SUM, style)
+    width = "" if expr.value is None else _write(number(expr.value), _SUM, style)
     return style.call(expr.op, _listed(expr.args, style), width)
 
 
@@ -130,7 +130,7 @@ def _sum(expr: Expression, style: _Notation) -> str:
     pieces = []
     for term in expr.args:
         negative = _is_negative(term)
-        text = _written(negate(term) if negative else term, _PRODUCT, style)
+        text = _write(negate(term) if negative else term, _PRODUCT, style)
         degree = sum(float(f.value) for f in factors(term) if f.op == Op.POW)
         rank = not name_keys(term), name_keys(term), -degree
         pieces.append((*rank, text, "-" if negative else "+"))
@@ -156,12 +156,12 @@ def _product(expr: Expression, style: _Notation) -> tuple[str, int]:
 
 
 def _factors(parts: Iterable[Expression], style: _Notation) -> list[str]:
-    pieces = sorted((name_keys(f), not f.is_symbol, _written(f, _POWER, style)) for f in parts)
+    pieces = sorted((name_keys(f), not f.is_symbol, _write(f, _POWER, style)) for f in parts)
     return [text for *_, text in pieces]
 
 
 def _listed(arguments: Iterable[Expression], style: _Notation) -> str:
-    return ", ".join(_written(a, _SUM, style) for a in arguments)
+    return ", ".join(_write(a, _SUM, style) for a in arguments)
 
 
 def _is_negative(expr: Expression) -> bool:

@@ -13,7 +13,7 @@ from sottovoce.arguments import entries as listed
 from sottovoce.arguments import instance, real
 from sottovoce.certificate.certificate import TOLERANCE, Certificate
 from sottovoce.certificate.sensitivity import Sensitivity, sensitivity
-from sottovoce.certificate.supremum import known_supremum
+from sottovoce.certificate.supremum import cached_supremum
 from sottovoce.errors import CertificateError, InputError, PrivacyError
 from sottovoce.formula.derive import derivative, exact
 from sottovoce.formula.enclosure import UNDERFLOW, UNIT, UP, evaluate, evaluation_error
@@ -90,7 +90,7 @@ def certified_constants(cloud: CloudView) -> tuple[Constants, float]:
     jacobian = [[derivative(row, s) for s in box] for row in g]
     try:
         k_g, *rest = [
-            known_supremum(matrix, box, tolerance=TOLERANCE).upper
+            cached_supremum(matrix, box, tolerance=TOLERANCE).upper
             for matrix in (jacobian, *curvatures, *blocks)
         ]
     except CertificateError:

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
-from sottovoce.arguments import entries, whole
+from sottovoce.arguments import entries, float64_array, whole
 from sottovoce.errors import ProblemError
 from sottovoce.formula.canonical import substitute
 from sottovoce.formula.expression import Expression, Op, node, nodes, number, symbol
@@ -42,7 +42,7 @@ _MOST_COMPONENTS = 10**5
 
 def read_only(values: object) -> Array:
     """Return a read-only float64 copy of ``values``."""
-    array = np.array(values, dtype=np.float64)
+    array = float64_array(values)
     array.flags.writeable = False
     return array
 
@@ -402,8 +402,8 @@ def agents(
 def _rows(bounds: object, n: int, dim: object) -> object:
     """One bound per agent as a column; bounds that may be meant per component too are refused."""
     try:
-        array = np.asarray(bounds, dtype=np.float64)
-    except (TypeError, ValueError):
+        array = float64_array(bounds)
+    except (TypeError, ValueError, OverflowError):
         return bounds
     if array.ndim != 1 or array.size != n or dim == 1:
         return bounds

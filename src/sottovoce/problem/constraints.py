@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import count as count_from
 from typing import NoReturn
 
@@ -12,9 +13,10 @@ from numpy.typing import NDArray
 
 from sottovoce.arguments import array
 from sottovoce.errors import ProblemError
-from sottovoce.formula.canonical import add, addends, canonical, in_order, multiply
+from sottovoce.formula.canonical import add, addends, canonical, multiply
 from sottovoce.formula.expression import ZERO, Expression, expression, number, symbol
 from sottovoce.formula.functions import formula_array
+from sottovoce.formula.order import in_order
 from sottovoce.problem.agents import (
     Agents,
     Array,
@@ -77,6 +79,29 @@ class FleetSum:
         weights = None if self.weights is None else self.weights[[r]]
         return replace(self, terms=(self.terms[t],), weights=weights)
 
+    @property
+    def signs(self) -> list[int]:
+        """Which of 1 and -1 are signs of weights."""
+        if self.weights is None:
+            return [1]
+        weights = self.weights.data if sparse.issparse(self.weights) else self.weights
+        return [sign for sign in (1, -1) if np.any(np.sign(weights) == sign)]
+
+    @property
+    def enters(self) -> NDArray[np.bool_]:
+        """Which rows some agent enters with a weight that is not 0."""
+        if self.weights is None:
+            used = np.ones(1, dtype=np.bool_)
+        elif sparse.issparse(self.weights):
+            used = np.diff(self.weights.indptr) > 0
+        else:
+            used = self.weights.any(axis=1)
+        return np.repeat(used, len(self.terms))
+
+    def mapped(self, change: Callable[[Expression], Expression]) -> FleetSum:
+        """The same sum of other terms."""
+        return replace(self, terms=tuple(map(change, self.terms)))
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Constraint:
@@ -126,6 +151,11 @@ class Constraint:
             "1 <= total <= 5 as two rows total >= 1 and total <= 5"
         )
 
+    def over(self, groups: Mapping[str, Group]) -> Constraint:
+        """The same rows over other groups of the same names."""
+        sums = tuple(replace(part, group=groups[part.group.name]) for part in self.sums)
+        return replace(self, sums=sums)
+
     def label(self, row: int) -> str:
         """What people call row ``row`` (from 0)."""
         return self.name if self.rows == 1 else f"{self.name}[{row + 1}]"
@@ -160,9 +190,9 @@ class Total:
         self, ufunc: np.ufunc, method: str, *inputs: State, **settings: object
     ) -> State:
         # `array >= total` reaches our operators instead of comparing element by element.
-        own = _REFLECTED.get(ufunc.__name__)
-        if method == "__call__" and own is not None and inputs[1] is self:
-            return getattr(self, own)(inputs[0])
+        operator = _REFLECTED.get(ufunc.__name__)
+        if method == "__call__" and operator is not None and inputs[1] is self:
+            return getattr(self, operator)(inputs[0])
         plain = [i._array() if isinstance(i, Total) else i for i in inputs]
         return getattr(ufunc, method)(*plain, **settings)
 
@@ -209,9 +239,7 @@ class Total:
         scale = float(_numbers(factor))
         by = number(scale)
         return Total(
-            sums=tuple(
-                replace(s, terms=tuple(multiply(by, h) for h in s.terms)) for s in self.sums
-            ),
+            sums=tuple(part.mapped(partial(multiply, by)) for part in self.sums),
             rest=tuple(multiply(by, e) for e in self.rest),
             offset=read_only(scale * self.offset),
             linear=None if self.linear is None else self.linear.times(scale),
@@ -220,19 +248,22 @@ class Total:
     __rmul__ = __mul__
 
     def __truediv__(self, divisor: State) -> Total:
-        return self.__mul__(1.0 / divisor)
+        if not isinstance(divisor, (Total, Expression)):
+            divisor = _numbers(divisor)
+        with np.errstate(divide="ignore"):  # infinity is refused
+            return self.__mul__(1.0 / divisor)
 
     def __add__(self, other: State) -> Total:
         if isinstance(other, Total):
             self._require_rows(other.offset.size)
             return Total(
                 sums=self.sums + other.sums,
-                rest=_add(self.rest, other.rest),
+                rest=_add_rows(self.rest, other.rest),
                 offset=read_only(self.offset + other.offset),
                 linear=self.linear if other.linear is None else other.linear.plus(self.linear),
             )
         if isinstance(other, Expression) and not canonical(other).is_number:
-            return replace(self, rest=_add(self.rest, (canonical(other),) * self.offset.size))
+            return replace(self, rest=_add_rows(self.rest, (canonical(other),) * self.offset.size))
         constant = np.atleast_1d(_numbers(other))
         if constant.size != 1:
             self._require_rows(constant.size)
@@ -303,11 +334,11 @@ def total_over(group: Group, terms: Sequence[Expression], weights: Weights = Non
     """Return sums over a group of agents, of formulas in its symbols."""
     if not terms:
         raise ProblemError(f"total over {group.name} must have at least one term, got none")
-    held = None
+    checked_weights = None
     if weights is not None:
         what = f"A in A @ x, weights over {group.name},"
-        held = _matrix(weights, group.count, what, f"agent of {group.name}")
-    part = FleetSum(group=group, terms=tuple(terms), weights=held)
+        checked_weights = _matrix(weights, group.count, what, f"agent of {group.name}")
+    part = FleetSum(group=group, terms=tuple(terms), weights=checked_weights)
     return Total(sums=(part,), rest=(), offset=read_only(np.zeros(part.rows)))
 
 
@@ -399,6 +430,14 @@ def hard(constraint: object) -> Constraint | Hard:
     return Hard(constraint)
 
 
+def numbered(families: Sequence[Constraint]) -> Iterator[tuple[int, Constraint]]:
+    """Yield families with the number of their first row."""
+    first = 0
+    for family in families:
+        yield first, family
+        first += family.rows
+
+
 def row_labels(families: Sequence[Constraint]) -> list[str]:
     """Return what people call the rows of constraints, in order."""
     return [family.label(r) for family in families for r in range(family.rows)]
@@ -414,17 +453,22 @@ def named_rows(families: Sequence[Constraint]) -> list[Expression]:
     return [h for family in families for h in family.named or (ZERO,) * family.rows]
 
 
-def _numbers(given: object) -> Array:
+def _numbers(value: object) -> Array:
     """What a total is added to or compared with, if it is no formula."""
-    return array("a side of a constraint", given, "a formula, a number or one number per row")
+    return array("a side of a constraint", value, "a formula, a number or one number per row")
 
 
-def _negative(given: State) -> State:
-    return -given if isinstance(given, (Total, Expression)) else -_numbers(given)
+def _negative(value: State) -> State:
+    return -value if isinstance(value, (Total, Expression)) else -_numbers(value)
 
 
 def _matrix(weights: Weights, columns: int, what: str, each: str) -> Weights:
     """Weights as they are kept: a read-only array, or a compressed one if they are sparse."""
+    if np.iscomplexobj(weights):
+        raise ProblemError(
+            f"{what} must be real, got complex numbers: write the real and the imaginary parts as "
+            "rows of their own"
+        )
     if sparse.issparse(weights):
         matrix = sparse.csr_array(weights, dtype=np.float64, copy=True)
         matrix.sum_duplicates()
@@ -442,7 +486,7 @@ def _matrix(weights: Weights, columns: int, what: str, each: str) -> Weights:
     return matrix
 
 
-def _add(left: Sequence[Expression], right: Sequence[Expression]) -> tuple[Expression, ...]:
+def _add_rows(left: Sequence[Expression], right: Sequence[Expression]) -> tuple[Expression, ...]:
     if not left or not right:
         return tuple(left or right)
     return tuple(add(a, b) for a, b in zip(left, right, strict=True))

@@ -24,7 +24,6 @@ from sottovoce.formula.canonical import (
     addends,
     canonical,
     coefficient,
-    in_order,
     multiply,
     pieces_of,
     split_constant,
@@ -33,6 +32,7 @@ from sottovoce.formula.canonical import (
 )
 from sottovoce.formula.derive import is_affine, is_smooth
 from sottovoce.formula.expression import ZERO, Expression, Op, number, symbol
+from sottovoce.formula.order import in_order
 from sottovoce.formula.tape import tape
 from sottovoce.problem.agents import Agents, Array, Group, RowName, owners, read_only, rewritten
 from sottovoce.problem.constraints import Constraint, FleetSum, row_symbols, without_rows
@@ -95,8 +95,7 @@ def plain_cost(formula: Expression, named: Set[Agents]) -> Expression:
     for s in row_symbols(formula):
         part = s.value.part
         group = next((a.fleet for a in owners(part.terms)), part.group)
-        terms = tuple(canonical(rewritten(h, {})) for h in part.terms)
-        plain = replace(part, terms=terms, group=group)
+        plain = replace(part.mapped(lambda h: canonical(rewritten(h, {}))), group=group)
         plain = known.setdefault(sum_key(plain), plain)
         place = list(known.values()).index(plain) + 1
         values[s] = symbol(RowName(f"total {place}[{s.value.row + 1}]", plain, s.value.row))

@@ -8,7 +8,7 @@ sums take all values of a box together, and the function is convex there because
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import TypeAlias
@@ -21,16 +21,16 @@ from sottovoce.formula.canonical import (
     addends,
     coefficient,
     expand,
-    in_order,
     is_even,
     multiply,
+    positive_by_form,
     power,
-    rebuilt,
+    rebuild,
     split_constant,
     substitute,
     subtract,
 )
-from sottovoce.formula.curvature import curvature, never_negative
+from sottovoce.formula.curvature import curvature
 from sottovoce.formula.expression import (
     NONSMOOTH,
     Expression,
@@ -40,7 +40,8 @@ from sottovoce.formula.expression import (
     scalar,
     symbol,
 )
-from sottovoce.problem.quadratic import Exact, Squares, squares, weighted_sum
+from sottovoce.formula.order import in_order
+from sottovoce.problem.quadratic import Exact, Squares, sum_of_squares, weighted_sum
 
 Owners: TypeAlias = Mapping[Expression, str]
 """Whose each component of a state is."""
@@ -50,11 +51,14 @@ Separated: TypeAlias = tuple[dict[str, Expression], Scalar, list[Expression]]
 AS_STATED = "one sum as stated"
 _REST = symbol("v")
 _LARGE_EXPONENT = 700  # of e, in float64
+_LIBRARY = 2  # units in the last place that exp and log may err by
+_LARGE_POWER = 64  # beyond it exact powers take long
+_ROUGH = 2.0**-40  # more than the relative error of a power, whose exponent is rounded too
 _MANY = 12  # states beyond which slower ways are tried only if the fast ones find nothing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Decomposed:
+class Decomposition:
     """A constraint as sums in a public set.
 
     Attributes:
@@ -75,7 +79,7 @@ class Decomposed:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Named:
+class AffineComposition:
     """A formula as ``phi(u) + rest`` with affine sums u.
 
     Attributes:
@@ -94,13 +98,26 @@ class Named:
         return len(self.names) + (not self.rest.is_zero)
 
 
-def decompose(g: Expression, owners: Owners, *, name: str, equality: bool = False) -> Decomposed:
+def decompose(g: Expression, owners: Owners, *, name: str, equality: bool = False) -> Decomposition:
     """Write ``g(x) <= 0``, or an affine ``g(x) = 0``, as few sums in a public set."""
     if equality:
         require_affine(name, g)
-        parts, constant, _ = separated(expand(g), owners)
-        return replace(_one(parts, -constant, -constant, AS_STATED), as_stated=True)
-    return _smallest(g, owners)
+        parts, constant, _ = separate(expand(g), owners)
+        return replace(_single_sum(parts, -constant, -constant, AS_STATED), as_stated=True)
+    _require_room(name, g)
+    return _fewest_sums(g, owners)
+
+
+def _require_room(name: str, g: Expression) -> None:
+    """Refuse a size that must be 0 or less: its set has no interior, or no point."""
+    constant, rest = split_constant(g)
+    factor, outer = coefficient(rest)
+    if factor > 0 and outer.op in (Op.ABS, Op.NORM) and constant >= 0:
+        zero = " and ".join(f"{a} == 0" for a in outer.args)
+        remedy = "relax it" if constant else f"only {zero} meets it, state equalities"
+        raise ProblemError(
+            f"constraint {name} must bound {outer} by a positive number, got {g} <= 0: {remedy}"
+        )
 
 
 def require_affine(name: str, g: Expression) -> None:
@@ -112,7 +129,7 @@ def require_affine(name: str, g: Expression) -> None:
         )
 
 
-def separated(expr: Expression, owners: Owners) -> Separated:
+def separate(expr: Expression, owners: Owners) -> Separated:
     """Split a formula into what names one agent each, a constant, and what mixes agents."""
     parts: dict[str, list[Expression]] = {}
     constant, rest = split_constant(expr)
@@ -126,7 +143,7 @@ def separated(expr: Expression, owners: Owners) -> Separated:
     return {name: add(*terms) for name, terms in parts.items()}, constant, coupled
 
 
-def named(g: Expression, owners: Owners) -> Named:
+def compose_affine(g: Expression, owners: Owners) -> AffineComposition:
     """Name the sums inside a formula that mixes agents, as few as it takes.
 
     Inside phi are the affine parts of what mixes agents and of what is not convex beside it. Or all
@@ -136,160 +153,193 @@ def named(g: Expression, owners: Owners) -> Named:
     components. The last way always works: a convex g is a convex phi of every component that it
     mixes with another agent's, and what shares no component with these is convex by itself.
     """
-    parts, constant, coupled = separated(g, owners)
+    parts, constant, coupled = separate(g, owners)
     terms = [t for part in parts.values() for t in addends(part)]
-    inside = _linked(coupled, terms)
+    inside = _linked_components(coupled, terms)
     linked = [t for t in terms if t.symbols & inside]
-    ways = []
+    candidates = []
     for mixing in ([t for t in linked if not curvature(t).is_convex], linked):
         names, phi = affine_sums(add(*coupled, *mixing), owners)
-        if curvature(phi).is_convex or (mixing is linked and _apart(names)):
+        if curvature(phi).is_convex or (mixing is linked and _disjoint(names)):
             single = sum(1 for h in names if len({owners[s] for s in h.symbols}) == 1)
             how = f"{len(names)} sums" if len(names) > 1 else "a sum"
             how += " inside a formula" + (f", {single} of them a single agent's" if single else "")
-            ways.append((names, phi, mixing, how))
+            candidates.append((names, phi, mixing, how))
     states = in_order(inside)
-    names = dict(zip(states, _symbols(len(states)), strict=True))
+    names = dict(zip(states, _sum_symbols(len(states)), strict=True))
     how = f"{len(states)} components of states, of which it is a formula"
-    ways.append((names, substitute(add(*coupled, *linked), names), linked, how))
-    named_ways = (
-        Named(
+    candidates.append((names, substitute(add(*coupled, *linked), names), linked, how))
+    compositions = (
+        AffineComposition(
             names=names,
             phi=add(phi, number(constant)),
             rest=subtract(add(*terms), add(*mixing)),
             how=how,
         )
-        for names, phi, mixing, how in ways
+        for names, phi, mixing, how in candidates
     )
-    return min(named_ways, key=len)
+    return min(compositions, key=len)
 
 
-def _one(parts: Mapping[str, Expression], low: Scalar, high: Scalar, how: str) -> Decomposed:
-    total = add(*parts.values())
-    return Decomposed(sums=(total,), lower=(float(low),), upper=(float(high),), phi=None, how=how)
+def _single_sum(
+    parts: Mapping[str, Expression], low: Scalar, high: Scalar, how: str
+) -> Decomposition:
+    total, ends = add(*parts.values()), (float(low), float(high))
+    if low != high:
+        ends = -_float_below(-low), _float_below(high)
+    return Decomposition(sums=(total,), lower=ends[:1], upper=ends[1:], phi=None, how=how)
 
 
-def _smallest(g: Expression, owners: Owners) -> Decomposed:
-    return min(_candidates(g, owners), key=lambda candidate: len(candidate.sums))
+def _fewest_sums(g: Expression, owners: Owners) -> Decomposition:
+    return min(_decompositions(g, owners), key=lambda candidate: len(candidate.sums))
 
 
-def _candidates(g: Expression, owners: Owners) -> Iterator[Decomposed]:
+def _decompositions(g: Expression, owners: Owners) -> Iterator[Decomposition]:
     """All decompositions that are tried; those that need few sums first."""
-    parts, constant, coupled = separated(g, owners)
+    parts, constant, coupled = separate(g, owners)
     if not coupled:
-        yield replace(_one(parts, -math.inf, -constant, AS_STATED), as_stated=True)
+        yield replace(_single_sum(parts, -math.inf, -constant, AS_STATED), as_stated=True)
         return
-    parts, constant, coupled = separated(expand(g), owners)
+    parts, constant, coupled = separate(expand(g), owners)
     if not coupled:
-        yield _one(parts, -math.inf, -constant, "one sum, multiplied out")
+        yield _single_sum(parts, -math.inf, -constant, "one sum, multiplied out")
         return
-    fast = [d for d in (_unwrapped(g, owners), _quadratic(g, owners)) if d is not None]
+    fast = [d for d in (_invert_outer(g, owners), _quadratic(g, owners)) if d is not None]
     yield from fast
     if fast and len(g.symbols) > _MANY:
         return
-    yield _held(named(g, owners))
+    yield _in_region(compose_affine(g, owners))
 
 
-def _unwrapped(g: Expression, owners: Owners) -> Decomposed | None:
+def _invert_outer(g: Expression, owners: Owners) -> Decomposition | None:
     """``a F(h) + c <= 0`` with F rising is ``h <= F^-1(-c/a)``; ``h^2 <= c`` bounds h both ways."""
     constant, rest = split_constant(g)
     factor, outer = coefficient(rest)
     if factor <= 0 or outer.op in (Op.ADD, Op.MUL):
         return None
-    level, inner = _ratio(-constant, factor), outer.args[0]
+    level, inner = _at_most(-Fraction(constant) / Fraction(factor)), outer.args[0]
     bound: Scalar
     if outer.op in NONSMOOTH:
-        return _of_size(outer, level, owners)
+        return _bound_size(outer, level, owners)
     if outer.op == Op.LOG:
         if level > _LARGE_EXPONENT:
             return None
-        bound, where = math.exp(level), "a logarithm"  # h = exp(log h) is convex as well
+        bound, where = _transcendental(math.exp, level), "a logarithm"  # h = exp(log h) is convex
     elif outer.op == Op.EXP:
         if level <= 0 or not curvature(inner).is_convex:
             return None
-        bound, where = math.log(level), "an exponential"
+        bound, where = _transcendental(math.log, level), "an exponential"
     else:
         p = outer.value
         if level <= 0 or p <= 0:
             return None
         bound = _root(level, p)
         if is_even(p) and curvature(inner).is_affine:
-            return _between(inner, bound, owners)
-        rising = not is_even(p) or never_negative(inner)
+            return _bound_both_ways(inner, bound, owners)
+        rising = not is_even(p) or positive_by_form(inner, strict=False)
         if p >= 1 and not (rising and curvature(inner).is_convex):
             return None
         where = "a power" if p >= 1 else "a root"
-    best = _smallest(subtract(inner, number(bound)), owners)
+    shift, rest = split_constant(inner)
+    shift = -_at_most(Fraction(bound) - Fraction(shift))
+    best = _fewest_sums(add(rest, number(shift)), owners)
     how = "one sum" if best.as_stated else best.how
     return replace(best, how=f"{how}, inside {where}", as_stated=False)
 
 
-def _ratio(above: Scalar, below: Scalar) -> Scalar:
-    exact = isinstance(above, int | Fraction) and isinstance(below, int | Fraction)
-    return scalar(Fraction(above) / Fraction(below)) if exact else float(above) / float(below)
+# Levels are rounded so that no point meets a row that does not meet the stated one.
+
+
+def _at_most(value: Fraction) -> Scalar:
+    """A constant as formulas hold it, not above a fraction."""
+    near = scalar(value)
+    return near if near <= value else scalar(math.nextafter(near, -math.inf))
+
+
+def _float_below(value: Scalar) -> float:
+    """The largest float64 that is not above a constant."""
+    near = float(value)
+    return near if near <= value else math.nextafter(near, -math.inf)
+
+
+def _transcendental(function: Callable[[float], float], level: Scalar) -> Scalar:
+    """``e^level`` or ``ln level``, rounded down; exact at ``e^0`` and ``ln 1``."""
+    near = function(_float_below(level))
+    if level == (0 if function is math.exp else 1):
+        return scalar(near)
+    for _ in range(_LIBRARY):
+        near = math.nextafter(near, -math.inf)
+    return near
 
 
 def _root(level: Scalar, p: Scalar) -> Scalar:
-    """``level^(1/p)``, exactly where it is a number like 4^(1/2)."""
+    """``level^(1/p)``, exactly where it is a number like 4^(1/2), elsewhere rounded down."""
     near = scalar(round(float(level) ** (1.0 / float(p)), 9))
     if isinstance(p, int) and Fraction(near) ** p == level:
         return near
     if p == Fraction(1, 2):
-        return scalar(level * level)
-    return math.sqrt(level) if p == 2 else float(level) ** (1.0 / float(p))
+        return _at_most(Fraction(level) ** 2)
+    root = math.sqrt(level) if p == 2 else float(level) ** (1.0 / float(p))
+    above, below = Fraction(p).as_integer_ratio()
+    if max(above, below) > _LARGE_POWER:
+        return root * (1.0 - _ROUGH)
+    while Fraction(root) ** above > Fraction(level) ** below:
+        root = math.nextafter(root, 0.0)
+    return root
 
 
-def _of_size(outer: Expression, level: Scalar, owners: Owners) -> Decomposed | None:
+def _bound_size(outer: Expression, level: Scalar, owners: Owners) -> Decomposition | None:
     """``|h| <= c`` bounds an affine h both ways; ``||h|| <= c`` is a ball."""
     if level <= 0 or not all(curvature(a).is_affine for a in outer.args):
         return None
     if outer.op == Op.ABS:
-        return _between(outer.args[0], level, owners)
+        return _bound_both_ways(outer.args[0], level, owners)
     if outer.op != Op.NORM:
         return None
-    inside = add(*(power(a, 2) for a in outer.args), number(-level * level))
-    best = _smallest(inside, owners)
+    inside = add(*(power(a, 2) for a in outer.args), number(-_at_most(Fraction(level) ** 2)))
+    best = _fewest_sums(inside, owners)
     return replace(best, how=f"{best.how}, inside a norm", as_stated=False)
 
 
-def _between(inner: Expression, root: Scalar, owners: Owners) -> Decomposed:
-    parts, constant, _ = separated(expand(inner), owners)
-    return _one(parts, -root - constant, root - constant, "one sum between two bounds")
+def _bound_both_ways(inner: Expression, root: Scalar, owners: Owners) -> Decomposition:
+    parts, constant, _ = separate(expand(inner), owners)
+    radius, centre = Fraction(root), -Fraction(constant)
+    return _single_sum(parts, centre - radius, centre + radius, "one sum between two bounds")
 
 
-def _quadratic(g: Expression, owners: Owners) -> Decomposed | None:
+def _quadratic(g: Expression, owners: Owners) -> Decomposition | None:
     """``x'Qx + q'x + c <= 0`` by squares of sums and what is separable."""
-    form: Squares | None = squares(g, owners)
+    form: Squares | None = sum_of_squares(g, owners)
     if form is None:
         return None
     if len(form) == 1 and form.sums and form.constant < 0:
-        root = _root(scalar(-form.constant / form.weights[0]), 2)
-        return _between(subtract(form.sums[0], number(form.centres[0])), root, owners)
-    names, phi = _of_squares(form)
+        root = _root(_at_most(-form.constant / form.weights[0]), 2)
+        return _bound_both_ways(subtract(form.sums[0], number(form.centres[0])), root, owners)
+    names, phi = _compose_squares(form)
     how = f"{len(names)} squares of sums" if len(names) > 1 else "the square of a sum"
     if not form.rest.is_zero:
         how += " and a separable rest"
-    return _held(Named(names=names, phi=phi, rest=form.rest, how=how))
+    return _in_region(AffineComposition(names=names, phi=phi, rest=form.rest, how=how))
 
 
-def _of_squares(form: Squares) -> tuple[dict[Expression, Expression], Expression]:
+def _compose_squares(form: Squares) -> tuple[dict[Expression, Expression], Expression]:
     """The sums with what phi calls them, and ``phi(u) = sum_k w_k (u_k - m_k)^2 + c``."""
-    names = dict(zip(form.sums, _symbols(len(form.sums)), strict=True))
+    names = dict(zip(form.sums, _sum_symbols(len(form.sums)), strict=True))
     terms = zip(form.weights, names.values(), form.centres, strict=True)
     squared = (multiply(number(w), power(add(u, number(-m)), 2)) for w, u, m in terms)
     return names, add(number(form.constant), *squared)
 
 
-def _symbols(count: int) -> tuple[Expression, ...]:
+def _sum_symbols(count: int) -> tuple[Expression, ...]:
     return tuple(symbol(f"u{k + 1}") for k in range(count))
 
 
-def _held(mixture: Named) -> Decomposed:
+def _in_region(mixture: AffineComposition) -> Decomposition:
     """The region ``phi(u) + v <= 0`` with v the rest, if there is one."""
     sums, symbols, phi = tuple(mixture.names), tuple(mixture.names.values()), mixture.phi
     if not mixture.rest.is_zero:  # which may be one of the sums once more
         sums, symbols, phi = (*sums, mixture.rest), (*symbols, _REST), add(phi, _REST)
-    return Decomposed(
+    return Decomposition(
         sums=sums,
         lower=(-np.inf,) * len(sums),
         upper=(np.inf,) * len(sums),
@@ -304,20 +354,22 @@ def affine_sums(
     """Name the affine parts of a formula, or the sums in its squares if these are fewer."""
     parts: dict[Expression, Expression] = {}
     phi = name_affine(mixture, parts)
-    names, phi = _independent(parts, phi)
-    form = squares(mixture, owners)
+    names, phi = _reduce_to_basis(parts, phi)
+    form = sum_of_squares(mixture, owners)
     if form is not None and form.rest.is_zero and len(form.sums) < len(names):
-        return _of_squares(form)
+        return _compose_squares(form)
     return names, phi
 
 
-def _apart(names: Iterable[Expression]) -> bool:
+def _disjoint(names: Iterable[Expression]) -> bool:
     """Whether no two sums share a component."""
     symbols = [s for h in names for s in h.symbols]
     return len(symbols) == len(set(symbols))
 
 
-def _linked(coupled: Sequence[Expression], terms: Iterable[Expression]) -> set[Expression]:
+def _linked_components(
+    coupled: Sequence[Expression], terms: Iterable[Expression]
+) -> set[Expression]:
     """The components that some term links, step by step, to what mixes agents."""
     inside = {s for t in coupled for s in t.symbols}
     each = [t.symbols for t in terms]
@@ -337,13 +389,16 @@ def name_affine(expr: Expression, names: dict[Expression, Expression]) -> Expres
         name = names.setdefault(part, symbol(f"u{len(names) + 1}"))
         return add(name, number(constant))
     if expr.op == Op.ADD:
-        flat = [a for a in expr.args if curvature(a).is_affine]
-        bent = [a for a in expr.args if not curvature(a).is_affine]
-        return add(name_affine(add(*flat), names), *(name_affine(a, names) for a in bent))
-    return rebuilt(expr, [name_affine(a, names) for a in expr.args])
+        affine_terms = [a for a in expr.args if curvature(a).is_affine]
+        nonlinear_terms = [a for a in expr.args if not curvature(a).is_affine]
+        return add(
+            name_affine(add(*affine_terms), names),
+            *(name_affine(a, names) for a in nonlinear_terms),
+        )
+    return rebuild(expr, [name_affine(a, names) for a in expr.args])
 
 
-def _independent(
+def _reduce_to_basis(
     names: dict[Expression, Expression], phi: Expression
 ) -> tuple[dict[Expression, Expression], Expression]:
     """Keep sums that are linearly independent and write the others as combinations of them."""
@@ -351,17 +406,18 @@ def _independent(
     weights = [{rest: Fraction(c) for c, rest in map(coefficient, addends(h))} for h in sums]
     states = in_order({s for h in sums for s in h.symbols})
     matrix = [[w.get(s, Fraction(0)) for w in weights] for s in states]
-    shares, pivots = _reduced(np.array(matrix, dtype=object).reshape(len(states), len(sums)))
+    shares, pivots = _row_echelon(np.array(matrix, dtype=object).reshape(len(states), len(sums)))
     if any(scalar(share) != share for share in shares.ravel()):
         return names, phi  # a combination must not be rounded
-    kept = {sums[p]: symbol(f"u{k + 1}") for k, p in enumerate(pivots)}
+    basis = {sums[p]: symbol(f"u{k + 1}") for k, p in enumerate(pivots)}
     combined = {
-        old: weighted_sum(shares[:, j], list(kept.values())) for j, old in enumerate(names.values())
+        old: weighted_sum(shares[:, j], list(basis.values()))
+        for j, old in enumerate(names.values())
     }
-    return kept, substitute(phi, combined)
+    return basis, substitute(phi, combined)
 
 
-def _reduced(matrix: Exact) -> tuple[Exact, list[int]]:
+def _row_echelon(matrix: Exact) -> tuple[Exact, list[int]]:
     """The rows of the reduced echelon form that are not 0, and the columns of their pivots."""
     pivots: list[int] = []
     for column in range(matrix.shape[1]):

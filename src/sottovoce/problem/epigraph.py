@@ -32,7 +32,7 @@ from sottovoce.formula.canonical import (
     negate,
     pieces_of,
     power,
-    rebuilt,
+    rebuild,
     subtract,
 )
 from sottovoce.formula.derive import is_smooth
@@ -134,7 +134,7 @@ class EpigraphWriter:
             t = self._size(canonical(above - below), s)
             tail = multiply(number(2 * expr.value), t)
             return add(power(subtract(inner[0], s), 2), tail)
-        return rebuilt(expr, inner)
+        return rebuild(expr, inner)
 
     def _size(self, stated: Expression, a: Expression) -> Expression:
         t = self._variable(stated)
@@ -154,7 +154,9 @@ class EpigraphWriter:
         low, high = (np.zeros((group.count, len(self.extra))) for _ in range(2))
         for column, stated in enumerate(self.extra.values()):
             low[:, column], high[:, column] = value_range(stated, box)
-        room = 1e-3 * np.maximum(high - low, 1e-6 * np.maximum(np.abs(low), np.abs(high)))
+        size = np.maximum(np.abs(low), np.abs(high))
+        # What cannot move, such as max(x, 20) below 20, gets room to move in float64.
+        room = 1e-3 * np.where(high - low > 1e-6 * size, high - low, 1e-3 * size)
         least = low - room
         for column, stated in enumerate(self.extra.values()):
             if stated.op == Op.NORM:

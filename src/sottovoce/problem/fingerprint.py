@@ -7,8 +7,8 @@ import hashlib
 import numpy as np
 from numpy.typing import NDArray
 
-from sottovoce.formula.canonical import digest as structure
 from sottovoce.formula.expression import Expression
+from sottovoce.formula.order import digest as structure
 from sottovoce.problem.agents import Group
 from sottovoce.problem.constraints import Constraint, FleetSum
 from sottovoce.problem.linear_rows import Matrix

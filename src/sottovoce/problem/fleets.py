@@ -19,11 +19,12 @@ from typing import Any, NamedTuple, TypeAlias, TypeVar, final
 import numpy as np
 from numpy.typing import NDArray
 
-from sottovoce.formula.canonical import add, addends, in_order, multiply, rebuilt, substitute
+from sottovoce.formula.canonical import add, addends, multiply, rebuild, substitute
 from sottovoce.formula.connected import Indices, connected
 from sottovoce.formula.expression import NONSMOOTH, ONE, SLOPES, ZERO, Expression, number, symbol
+from sottovoce.formula.order import in_order
 from sottovoce.problem.agents import Array, Group, lower_bounds, read_only, upper_bounds
-from sottovoce.problem.constraints import Constraint
+from sottovoce.problem.constraints import Constraint, numbered
 from sottovoce.problem.linear_rows import Weights, entries_of, exact_float, sparse
 from sottovoce.problem.local import LocalSet
 
@@ -280,8 +281,7 @@ def _named_agents(
     column = {s: k for k, s in enumerate(owner)}
     by_column = [weights for agent in agents.values() for weights in agent.weights]
     mixing: list[tuple[int, Expression]] = []
-    row = 0
-    for family in families:
+    for row, family in numbered(families):
         for r, formula in enumerate(family.rest, row):
             for names, terms in _separated(formula, owner):
                 if len(names) == 1:
@@ -292,7 +292,6 @@ def _named_agents(
             entries = (part.tolist() for part in family.linear.entries(column))
             for r, k, w in zip(*entries, strict=True):
                 by_column[k][row + r] = w
-        row += family.rows
     for agent in agents.values():
         # A row that mixes components, or has other terms of the agent, is a formula.
         uses = Counter(chain(agent.terms, *agent.weights))
@@ -330,13 +329,13 @@ def _stated(
     families: Sequence[Constraint],
 ) -> Fleet:
     """A fleet that was stated as such."""
-    sums, row = [], 0
-    for family in families:
-        for part in family.sums:
-            if part.group.name == group.name:
-                sums.append(FleetContribution(row=row, terms=part.terms, weights=part.weights))
-        row += family.rows
-    return Fleet(group=group, objective=objective, sums=tuple(sums), local=local, places=(index,))
+    sums = tuple(
+        FleetContribution(row=row, terms=part.terms, weights=part.weights)
+        for row, family in numbered(families)
+        for part in family.sums
+        if part.group.name == group.name
+    )
+    return Fleet(group=group, objective=objective, sums=sums, local=local, places=(index,))
 
 
 def _mixtures(
@@ -506,7 +505,7 @@ def parametrised(
         # Non-smooth functions depend on the signs of numbers, which therefore stay.
         if part.op in NONSMOOTH | SLOPES or not part.args:
             return part
-        return rebuilt(part, [written(a) for a in part.args])
+        return rebuild(part, [written(a) for a in part.args])
 
     if not formula.symbols:
         return written(formula)

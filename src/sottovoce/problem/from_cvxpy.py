@@ -20,7 +20,7 @@ from sottovoce.formula import functions
 from sottovoce.formula.canonical import add, canonical, expand, subtract
 from sottovoce.formula.expression import ZERO, Expression, Relation, expression
 from sottovoce.problem.agents import Agents, agents
-from sottovoce.problem.decompose import Owners, separated
+from sottovoce.problem.decompose import Owners, separate
 from sottovoce.problem.linear_rows import coefficients
 from sottovoce.problem.problem import Problem
 
@@ -170,11 +170,11 @@ def _objectives(
     sign = -1 if type(objective).__name__ == "Maximize" else 1
     (value,) = np.ravel(_evaluate(objective.args[0], values))
     total = canonical(expression(sign * value))
-    _, _, mixing = separated(total, owner)
-    cost = [term for term in mixing if separated(expand(term), owner)[2]]
+    _, _, mixing = separate(total, owner)
+    cost = [term for term in mixing if separate(expand(term), owner)[2]]
     apart = [term for term in mixing if term not in set(cost)]
     alone = subtract(total, add(*mixing))
-    terms, constant, _ = separated(add(alone, *map(expand, apart)), owner)
+    terms, constant, _ = separate(add(alone, *map(expand, apart)), owner)
     first, *others = [terms.get(name, ZERO) for name in states]
     return [first + constant, *others], add(*cost) if cost else None
 

@@ -60,15 +60,15 @@ class Linear:
 
     def formula(self, row: int) -> Expression:
         """Row ``row``, from 0, written out."""
-        here = self._span(row)
-        pairs = zip(self.values[here], self.column[here], strict=True)
+        span = self._span(row)
+        pairs = zip(self.values[span], self.column[span], strict=True)
         return add(*(multiply(number(w), self.symbols[c]) for w, c in pairs))
 
     def only(self, row: int) -> Linear:
         """Row ``row``, from 0, with the components that it names."""
-        here = self._span(row)
-        symbols = [self.symbols[c] for c in self.column[here]]
-        return linear_rows(symbols, self.values[np.newaxis, here])
+        span = self._span(row)
+        symbols = [self.symbols[c] for c in self.column[span]]
+        return linear_rows(symbols, self.values[np.newaxis, span])
 
     def _span(self, row: int) -> slice:
         return slice(*np.searchsorted(self.row, (row, row + 1)))
@@ -92,9 +92,9 @@ class Linear:
 
     def of(self, symbols: Collection[Expression], *, by_name: bool = False) -> Linear:
         """The part of these components, in this order or in that of their names."""
-        kept = [s for s in self.symbols if s in symbols]
-        kept = sorted(kept, key=lambda s: s.name) if by_name else kept
-        return linear_of(kept, self.rows, self.entries({s: c for c, s in enumerate(kept)}))
+        selected = [s for s in self.symbols if s in symbols]
+        selected = sorted(selected, key=lambda s: s.name) if by_name else selected
+        return linear_of(selected, self.rows, self.entries({s: c for c, s in enumerate(selected)}))
 
     def over(self, column: Mapping[Expression, int], columns: int) -> Matrix:
         """The same weights with a column for each of ``columns`` numbered components, sparse."""
@@ -104,8 +104,8 @@ class Linear:
     def entries(self, column: Mapping[Expression, int]) -> Entries:
         """The rows, the columns and the values of the components that ``column`` numbers."""
         place = np.array([column.get(s, -1) for s in self.symbols], dtype=np.int64)[self.column]
-        kept = place >= 0
-        return self.row[kept], place[kept], self.values[kept]
+        selected = place >= 0
+        return self.row[selected], place[selected], self.values[selected]
 
 
 def linear_of(symbols: Iterable[Expression], rows: int, entries: Entries) -> Linear:
@@ -115,13 +115,13 @@ def linear_of(symbols: Iterable[Expression], rows: int, entries: Entries) -> Lin
     row, column, values = row[order], column[order], values[order]
     first = np.flatnonzero(np.diff(row, prepend=-1) | np.diff(column, prepend=-1))
     values = np.add.reduceat(values, first) if values.size else values
-    kept = values != 0.0
+    selected = values != 0.0
     return Linear(
         symbols=tuple(symbols),
         rows=rows,
-        row=row[first][kept],
-        column=column[first][kept],
-        values=values[kept],
+        row=row[first][selected],
+        column=column[first][selected],
+        values=values[selected],
     )
 
 
@@ -177,5 +177,5 @@ def coefficients(formula: Expression) -> tuple[dict[Expression, float], float] |
 
 def exact_float(value: Scalar) -> float | None:
     """A number in float64 if that holds it to the last bit."""
-    near = float(value)
-    return near if near == value else None
+    rounded = float(value)
+    return rounded if rounded == value else None

@@ -17,11 +17,12 @@ from numpy.typing import NDArray
 
 from sottovoce.arguments import entries
 from sottovoce.errors import ConvexityError, InputError, ProblemError
-from sottovoce.formula.canonical import expand, in_order, substitute
+from sottovoce.formula.canonical import expand, substitute
 from sottovoce.formula.curvature import BoxSigns, Calculus
 from sottovoce.formula.derive import derivative
 from sottovoce.formula.enclosure import demands
 from sottovoce.formula.expression import ZERO, Expression
+from sottovoce.formula.order import in_order
 from sottovoce.formula.tape import tape
 from sottovoce.problem.agents import Array, Group, read_only, read_states
 from sottovoce.problem.constraints import Constraint, Total
@@ -217,7 +218,7 @@ def component_bounds(
     c = next(c for c, s in enumerate(group.symbols) if s is symbol)
     lower, upper = np.array(box[0]), np.array(box[1])
     slope = expand(derivative(row.g, symbol))
-    if symbol not in slope.symbols:
+    if symbol not in slope.symbols and not demands(row.g):
         low, high = _affine_ends(row, symbol, slope, group)
     elif group.count > 1:
         return None

@@ -437,16 +437,10 @@ def _cloud(split: SplitConstraints, formula: Expression | None) -> CloudView:
         )
         for group in groups
     }
-
-    def over_public(families: Iterable[Constraint]) -> tuple[Constraint, ...]:
-        return tuple(
-            replace(f, sums=tuple(replace(s, group=public[s.group.name]) for s in f.sums))
-            for f in families
-        )
-
-    constraints, held = over_public(families), tuple(public.values())
+    constraints = tuple(family.over(public) for family in families)
+    held = tuple(public.values())
     if cost is not None:
-        cost = replace(cost, families=over_public(cost.families))
+        cost = replace(cost, families=tuple(f.over(public) for f in cost.families))
     elif not constraints:
         raise ProblemError(
             "a problem needs at least one constraint that couples agents, or a public cost, got "

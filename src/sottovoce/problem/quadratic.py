@@ -19,8 +19,10 @@ from sottovoce.problem.agents import Array
 Exact: TypeAlias = NDArray[np.object_]
 """An array of fractions."""
 
-_ROOM = Fraction(1, 2**32)  # how much more weight squares get whose numbers had to be rounded
-_DIGITS = 2**40  # factors are rounded to multiples of one over this, and what is lost is paid for
+_MARGIN = Fraction(1, 2**32)  # how much more weight squares get whose numbers had to be rounded
+_RESOLUTION = (
+    2**40
+)  # factors are rounded to multiples of one over this, and what is lost is paid for
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -45,7 +47,7 @@ class Squares:
         return len(self.sums) + (not self.rest.is_zero)
 
 
-def squares(g: Expression, owners: Mapping[Expression, str]) -> Squares | None:
+def sum_of_squares(g: Expression, owners: Mapping[Expression, str]) -> Squares | None:
     """Write ``g = x'Qx + q'x + c`` as few squares of sums and a separable rest.
 
     Two ways are tried and the one with fewer sums is taken: all of Q as squares, completed so that
@@ -59,8 +61,10 @@ def squares(g: Expression, owners: Mapping[Expression, str]) -> Squares | None:
     form = quadratic_form(g)
     if form is None or not any(map(any, form.quadratic)):
         return None
-    ways = [s for s in (_completed(form), _split(form, owners)) if s is not None]
-    return min(ways, key=len) if ways else None
+    candidates = [
+        s for s in (_complete_squares(form), _split_blocks(form, owners)) if s is not None
+    ]
+    return min(candidates, key=len) if candidates else None
 
 
 def weighted_sum(weights: Iterable[Any], symbols: Sequence[Expression]) -> Expression:
@@ -68,7 +72,7 @@ def weighted_sum(weights: Iterable[Any], symbols: Sequence[Expression]) -> Expre
     return add(*(multiply(number(w), s) for w, s in zip(weights, symbols, strict=True) if w))
 
 
-def _completed(form: QuadraticForm) -> Squares | None:
+def _complete_squares(form: QuadraticForm) -> Squares | None:
     """``Q = L D L'`` exactly, with the linear part inside the squares as far as it fits."""
     linear: Exact = np.array(form.linear, dtype=object)
     factors = ldl(form.quadratic)
@@ -85,9 +89,9 @@ def _completed(form: QuadraticForm) -> Squares | None:
         # What does not fit is one more sum, which might as well be the whole linear part.
         left, centres = linear, np.full(len(weights), Fraction(0))
     constant = form.constant - weights @ centres**2
-    if not _exact((*weights, *centres, constant, *vectors.ravel())):
-        vectors, centres, weights = map(_rounded, (vectors, centres, weights * (1 + _ROOM)))
-        constant = _rounded(constant + _ROOM * (abs(constant) + weights @ centres**2))
+    if not _are_exact((*weights, *centres, constant, *vectors.ravel())):
+        vectors, centres, weights = map(_rounded, (vectors, centres, weights * (1 + _MARGIN)))
+        constant = _rounded(constant + _MARGIN * (abs(constant) + weights @ centres**2))
         if not _above(form, (vectors, weights, centres), left, constant):
             return None
     return Squares(
@@ -99,13 +103,13 @@ def _completed(form: QuadraticForm) -> Squares | None:
     )
 
 
-def _exact(values: Iterable[Fraction]) -> bool:
+def _are_exact(values: Iterable[Fraction]) -> bool:
     """Whether formulas hold these numbers as they are."""
     return all(scalar(value) == value for value in values)
 
 
 _rounded = np.frompyfunc(lambda value: Fraction(scalar(value)), 1, 1)
-_of_float64 = np.frompyfunc(lambda value: Fraction(float(value)), 1, 1)
+_fraction_of = np.frompyfunc(lambda value: Fraction(float(value)), 1, 1)
 
 
 def _above(
@@ -121,31 +125,36 @@ def _above(
     return definiteness(left.tolist()) >= 0
 
 
-def _shares(dense: Array, own: Array) -> Array:
+def _shares(dense: Array, same_owner: Array) -> Array:
     """How much of its own block each state gives to the rest: all that its partners allow."""
     shares = np.zeros(len(dense))
-    label = connected(len(dense), *np.nonzero((dense != 0) | own))
+    label = connected(len(dense), *np.nonzero((dense != 0) | same_owner))
     for part in range(label.max() + 1):
-        at = np.ix_(label == part, label == part)
-        inverse = np.linalg.inv(np.linalg.cholesky(np.where(own, dense, 0.0)[at]))
-        least = np.linalg.eigvalsh(inverse @ dense[at] @ inverse.T)[0]
+        indices = np.ix_(label == part, label == part)
+        inverse = np.linalg.inv(np.linalg.cholesky(np.where(same_owner, dense, 0.0)[indices]))
+        least = np.linalg.eigvalsh(inverse @ dense[indices] @ inverse.T)[0]
         shares[label == part] = np.clip(least, 0.0, 1.0)
     return shares
 
 
-def _split(form: QuadraticForm, owners: Mapping[Expression, str]) -> Squares | None:
+def _split_blocks(form: QuadraticForm, owners: Mapping[Expression, str]) -> Squares | None:
     """Take as much of the agents' own blocks out of Q as leaves it semidefinite."""
     Q, x = np.array(form.quadratic, dtype=object), form.symbols
-    own = np.array([[owners[a] == owners[b] for b in x] for a in x])
+    same_owner = np.array([[owners[a] == owners[b] for b in x] for a in x])
     dense: Array = Q.astype(np.float64)
     try:
-        shares = _shares(dense, own)
+        shares = _shares(dense, same_owner)
     except np.linalg.LinAlgError:
         return None  # an agent's own block is not definite
-    sizes, vectors = np.linalg.eigh(dense - shares[:, np.newaxis] * np.where(own, dense, 0.0))
-    kept = sizes > 1e-9 * max(float(np.abs(dense).max()), 0.0)
-    A = _of_float64(np.round(vectors[:, kept] * np.sqrt(sizes[kept]) * _DIGITS)) / _DIGITS
-    rest = _own_part(Q, A, own)
+    sizes, vectors = np.linalg.eigh(
+        dense - shares[:, np.newaxis] * np.where(same_owner, dense, 0.0)
+    )
+    is_positive = sizes > 1e-9 * max(float(np.abs(dense).max()), 0.0)
+    A = (
+        _fraction_of(np.round(vectors[:, is_positive] * np.sqrt(sizes[is_positive]) * _RESOLUTION))
+        / _RESOLUTION
+    )
+    rest = _separable_part(Q, A, same_owner)
     if definiteness(rest.tolist()) < 0:
         return None
     entries = zip(*np.nonzero(rest), rest[rest != 0], strict=True)
@@ -160,16 +169,16 @@ def _split(form: QuadraticForm, owners: Mapping[Expression, str]) -> Squares | N
     )
 
 
-def _own_part(Q: Exact, A: Exact, own: NDArray[np.bool_]) -> Exact:
+def _separable_part(Q: Exact, A: Exact, same_owner: NDArray[np.bool_]) -> Exact:
     """What is left of the agents' own blocks of ``Q - A A'``.
 
     What rounding took away or added across agents is covered by a little more of |x|^2.
     """
     left = Q - A @ A.T
-    rest: Exact = np.where(own, _of_float64(left), 0)
+    rest: Exact = np.where(same_owner, _fraction_of(left), 0)
     diagonal = rest.diagonal() + np.abs(left - rest).sum(axis=1)
     for i, entry in enumerate(diagonal):
         rest[i, i] = (
-            entry if _exact([entry]) else Fraction(float(np.nextafter(float(entry), np.inf)))
+            entry if _are_exact([entry]) else Fraction(float(np.nextafter(float(entry), np.inf)))
         )
     return rest

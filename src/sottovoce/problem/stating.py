@@ -17,13 +17,13 @@ from sottovoce.formula.canonical import (
     addends,
     canonical,
     coefficient,
-    in_order,
     multiply,
     pieces_of,
     subtract,
 )
 from sottovoce.formula.derive import is_smooth
 from sottovoce.formula.expression import Expression, Op, Relation, number
+from sottovoce.formula.order import in_order
 from sottovoce.formula.parse import (
     MAX_CHARACTERS,
     check_expression,
@@ -60,18 +60,18 @@ class Written(NamedTuple):
     hard: bool = False
 
 
-def written_rows(given: object, prefix: str = "") -> list[Written]:
+def written_rows(statement: object, prefix: str = "") -> list[Written]:
     """Return the rows of a mapping, a list or one row; arrays of rows are written out.
 
     Args:
-        given: a mapping from names to rows, a list of rows, or one row.
+        statement: a mapping from names to rows, a list of rows, or one row.
         prefix: rows of a list are called ``prefix1``, ``prefix2``, ...; without it they have no
             names.
     """
-    if isinstance(given, Mapping):
-        pairs = [(str(name), row) for name, row in given.items()]
+    if isinstance(statement, Mapping):
+        pairs = [(str(name), row) for name, row in statement.items()]
     else:
-        listed = list(given) if isinstance(given, (list, tuple)) else [given]
+        listed = list(statement) if isinstance(statement, (list, tuple)) else [statement]
         pairs = [(f"{prefix}{j + 1}" if prefix else "", row) for j, row in enumerate(listed)]
     rows: list[Written] = []
     for name, row in pairs:
@@ -114,24 +114,24 @@ class Row:
         return str(self.written)
 
 
-def read_row(given: object, symbols: Mapping[str, Expression], where: str) -> Row:
+def read_row(statement: object, symbols: Mapping[str, Expression], where: str) -> Row:
     """Read one row in ``symbols``: a comparison with <=, >= or ==, text, or one that was read."""
-    if isinstance(given, Row):
-        return given
-    if isinstance(given, str):
-        g, equality = parse_constraint(given, symbols, where=where)
-    elif isinstance(given, bool | np.bool_):
+    if isinstance(statement, Row):
+        return statement
+    if isinstance(statement, str):
+        g, equality = parse_constraint(statement, symbols, where=where)
+    elif isinstance(statement, bool | np.bool_):
         raise ProblemError(
             f"{where} must name at least one agent, got a comparison that is always "
-            f"{bool(given)}: remove it or mend it"
+            f"{bool(statement)}: remove it or mend it"
         )
-    elif isinstance(given, Relation):
-        g, equality = check_expression(given.g, symbols.values(), where), given.equality
+    elif isinstance(statement, Relation):
+        g, equality = check_expression(statement.g, symbols.values(), where), statement.equality
     else:
-        raise ProblemError(f"{where} must be a comparison with <=, >= or ==, got {given!r:.60}")
+        raise ProblemError(f"{where} must be a comparison with <=, >= or ==, got {statement!r:.60}")
     if not g.symbols:
-        raise ProblemError(f"{where} must name at least one agent, got {given}: remove it")
-    return Row(g=g, equality=equality, written=given)
+        raise ProblemError(f"{where} must name at least one agent, got {statement}: remove it")
+    return Row(g=g, equality=equality, written=statement)
 
 
 def resolved(
@@ -149,9 +149,14 @@ def resolved(
     """
     constraints = [row._replace(row=_without_rows(row.row)) for row in constraints]
     several = isinstance(objectives, (list, tuple))
-    wishes = list(objectives) if isinstance(objectives, (list, tuple, np.ndarray)) else [objectives]
-    formulas = [*wishes, *(f for row in (*constraints, *local) for f in _formulas(row.row))]
-    formulas += [] if cost is None else [cost]
+    stated_objectives = (
+        list(objectives) if isinstance(objectives, (list, tuple, np.ndarray)) else [objectives]
+    )
+    formulas = [
+        *stated_objectives,
+        *(f for row in (*constraints, *local) for f in _formulas(row.row)),
+        *([] if cost is None else [cost]),
+    ]
     # Longer texts are refused when they are read.
     texts = (formula[:MAX_CHARACTERS] for formula in formulas if isinstance(formula, str))
     names = {word for text in texts for word in _WORD.findall(text)}
@@ -161,7 +166,7 @@ def resolved(
         if used[other]:
             names.update(s.name.partition("[")[0] for s in other.symbols)
     # As many objectives as agents: each has its own.
-    single = several and len(wishes) == sum(map(len, listed)) != len(listed)
+    single = several and len(stated_objectives) == sum(map(len, listed)) != len(listed)
     named = {
         a
         for a in listed
@@ -180,7 +185,7 @@ def resolved(
         for rows in (constraints, per_agent)
     )
     plain = None if cost is None else plain_cost(cost, named)
-    return groups, _plain_objectives(wishes, listed, named), coupling, private, plain
+    return groups, _plain_objectives(stated_objectives, listed, named), coupling, private, plain
 
 
 def _listed(agents: object, used: Collection[Agents]) -> list[Agents]:
@@ -232,8 +237,8 @@ def _plain(row: object, named: Collection[Agents]) -> object:
         if owner in named:
             singles.append(part)
             continue
-        terms = tuple(canonical(rewritten(h, {})) for h in part.terms)
-        sums.append(replace(part, terms=terms, group=owner.fleet if owner else part.group))
+        plain = part.mapped(lambda h: canonical(rewritten(h, {})))
+        sums.append(replace(plain, group=owner.fleet if owner else part.group))
     total = Total(sums=tuple(singles), rest=row.rest, offset=row.offset, linear=row.linear)
     total = one_by_one(total)
     linear = total.linear
@@ -384,12 +389,12 @@ def _formula_constraints(
 
 
 def _fleet_constraint(
-    name: str, given: Constraint, owner: Mapping[Expression, Group]
+    name: str, statement: Constraint, owner: Mapping[Expression, Group]
 ) -> Constraint:
     where = f"constraint {name}"
-    if len({part.group.name for part in given.sums}) < len(given.sums):
+    if len({part.group.name for part in statement.sums}) < len(statement.sums):
         raise ProblemError(f"{where} must sum over each fleet once: add the terms inside one total")
-    for part in given.sums:
+    for part in statement.sums:
         if owner.get(part.group.symbols[0]) is not part.group:
             raise ProblemError(
                 f"{where} sums over {part.group.name}, which is not among the agents"
@@ -401,23 +406,28 @@ def _fleet_constraint(
                     f"{where} must depend on the state of {part.group.name}, got the term {h}"
                 )
     named = {s: group.name for s, group in owner.items() if group.count == 1}
-    rest = tuple(check_expression(e, named, where) for e in given.rest)
-    if given.linear is not None and not given.linear.used() <= named.keys():
+    rest = tuple(check_expression(e, named, where) for e in statement.rest)
+    if statement.linear is not None and not statement.linear.used() <= named.keys():
         raise ProblemError(f"{where} names agents that are not there")
-    if given.linear is not None and not (given.sums or rest):
-        weights = np.diff(given.linear.indptr)
-        if not np.all(weights):
-            row = int(np.argmin(weights)) + 1
-            raise ProblemError(
-                f"{where}: every row of A @ x must name an agent, got row {row} with none"
-            )
+    # What has no weight adds nothing, whatever its curvature.
+    statement = replace(statement, sums=tuple(part for part in statement.sums if part.enters.any()))
+    enters = np.array([bool(e.symbols) for e in rest] or np.zeros(statement.rows, dtype=np.bool_))
+    for part in statement.sums:
+        enters |= part.enters
+    if statement.linear is not None:
+        enters |= np.diff(statement.linear.indptr) > 0
+    if not enters.all():
+        raise ProblemError(
+            f"{where}: every row of A @ x must name an agent, got row {int(np.argmin(enters)) + 1} "
+            "with none: remove the row"
+        )
     beside = {named[s] for e in rest for s in e.symbols}
-    for name_twice in (part.group.name for part in given.sums if part.group.name in beside):
+    for name_twice in (part.group.name for part in statement.sums if part.group.name in beside):
         raise ProblemError(
             f"{where} must name {name_twice} once, got it inside a total and beside it: "
             "put everything about it into the total"
         )
-    return replace(given, name=name, rest=rest)
+    return replace(statement, name=name, rest=rest)
 
 
 def _pieces(g: Expression, owners: Mapping[Expression, str], where: str) -> list[Expression]:

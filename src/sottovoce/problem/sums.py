@@ -29,19 +29,28 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sottovoce.errors import ProblemError
-from sottovoce.formula.canonical import add, addends, expand, multiply, substitute, subtract
+from sottovoce.formula.canonical import (
+    add,
+    addends,
+    expand,
+    multiply,
+    split_constant,
+    substitute,
+    subtract,
+)
+from sottovoce.formula.constants import exact_sum
 from sottovoce.formula.derive import is_affine, is_smooth, quadratic_form
 from sottovoce.formula.expression import ZERO, Expression, number, symbol
 from sottovoce.problem.agents import Array, Group, read_only
-from sottovoce.problem.constraints import Constraint, row_labels
+from sottovoce.problem.constraints import Constraint, numbered, row_labels
 from sottovoce.problem.costs import Cost, CostTerm, cost_terms, row_keys
 from sottovoce.problem.decompose import (
     AS_STATED,
     Owners,
+    compose_affine,
     decompose,
-    named,
     require_affine,
-    separated,
+    separate,
 )
 from sottovoce.problem.fleets import fleets_of
 from sottovoce.problem.linear_rows import Linear, coefficients, entries_of, read_linear
@@ -77,7 +86,7 @@ class SplitConstraints:
         numbers = {s: number(float(a[0])) for g in single for s, a in g.parameters.items()}
         for family in families:
             rest = tuple(substitute(e, numbers) for e in family.rest)
-            for part in _kept_form(replace(family, rest=rest)):
+            for part in _normal_form(replace(family, rest=rest)):
                 self._split(part)
 
     @property
@@ -136,10 +145,13 @@ class SplitConstraints:
         return True
 
 
-def _kept_form(family: Constraint) -> list[Constraint]:
+def _normal_form(family: Constraint) -> list[Constraint]:
     """Rows as they are kept: weights where all are linear, formulas one by one elsewhere."""
-    if family.sums:
-        return [replace(family, rest=family.named, linear=None)]
+    if family.sums:  # constants in the offset, as files have them
+        split = [split_constant(g) for g in family.named]
+        sides = zip([c for c, _ in split], family.offset.tolist(), strict=bool(split))
+        offset = read_only([float(exact_sum(side)) for side in sides]) if split else family.offset
+        return [replace(family, rest=tuple(g for _, g in split), linear=None, offset=offset)]
     if not family.rest:
         return [family]
     whole = replace(family, rest=family.named, linear=None)
@@ -150,7 +162,7 @@ def _kept_form(family: Constraint) -> list[Constraint]:
         return [replace(whole, rest=(), linear=linear, offset=offset)]
     if family.rows == 1:  # the constant inside, as text has it
         return [replace(whole, rest=whole.formulas, offset=read_only([0.0]))]
-    return [part for r in range(family.rows) for part in _kept_form(whole.only(r))]
+    return [part for r in range(family.rows) for part in _normal_form(whole.only(r))]
 
 
 def _without_single(family: Constraint) -> list[Constraint]:
@@ -166,7 +178,7 @@ def _without_single(family: Constraint) -> list[Constraint]:
         rows.append(tuple(multiply(number(w), h) for w in column[:, 0].tolist() for h in terms))
     rest = tuple(add(*terms) for terms in zip(*rows, strict=True))
     sums = tuple(part for part in family.sums if part.group.count > 1)
-    return _kept_form(replace(family, sums=sums, rest=rest))
+    return _normal_form(replace(family, sums=sums, rest=rest))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -267,19 +279,17 @@ def sums_of(
 
 def contributions(sums: Sums, group: Group) -> Mapping[int, Expression]:
     """Return ``h_oi`` of a named agent by the sums o, from 0, that it takes part in."""
-    own = set(group.symbols)
+    states = set(group.symbols)
     by_sum: dict[int, Expression] = {}
-    first = 0
-    for family in sums.families:
+    for first, family in numbered(sums.families):
         for row, formula in enumerate(family.rest):
-            terms = [t for t in addends(formula) if t.symbols & own]
+            terms = [t for t in addends(formula) if t.symbols & states]
             if terms:
                 by_sum[first + row] = add(*terms)
         if family.linear is not None:
-            mine = family.linear.of(own)
+            mine = family.linear.of(states)
             rows = np.flatnonzero(np.diff(mine.indptr)).tolist()
             by_sum |= {first + r: mine.formula(r) for r in rows}
-        first += family.rows
     return dict(sorted(by_sum.items()))
 
 
@@ -316,7 +326,7 @@ class _SumsBuilder:
         (g,), first = stated.formulas, self.rows
         parts = decompose(g, self.owners, name=stated.name, equality=stated.equality)
         if parts.phi is not None:
-            self._hold(stated, 0, range(first, first + len(parts.sums)), *parts.phi)
+            self._add_region(stated, 0, range(first, first + len(parts.sums)), *parts.phi)
         self._family(stated.name, parts.sums, np.array(parts.lower), np.array(parts.upper))
         self._record_origin(stated, first, parts.how, as_stated=parts.as_stated)
 
@@ -326,27 +336,29 @@ class _SumsBuilder:
             for row in range(stated.rows):
                 _require_affine_row(stated, row)
         first, none = self.rows, np.full(stated.rows, np.inf)
-        rest = [_plain(formula, self.owners) for formula in stated.rest]
-        split = [separated(formula, self.owners) for formula in rest]
+        rest = [_multiplied_out(formula, self.owners) for formula in stated.rest]
+        split = [separate(formula, self.owners) for formula in rest]
         constants = np.array([float(c) for _, c, _ in split] or np.zeros(stated.rows))
-        mixing = {row: named(rest[row], self.owners) for row, (*_, m) in enumerate(split) if m}
+        mixing = {
+            row: compose_affine(rest[row], self.owners) for row, (*_, m) in enumerate(split) if m
+        }
         high = 0.0 - (stated.offset + constants)  # no -0.0, which people would read
         low = high.copy() if stated.equality else -none
         high[list(mixing)] = np.inf
         sums = replace(stated, offset=read_only(np.zeros(stated.rows)), equality=False)
         if rest:
-            apart = [
+            separable = [
                 mixing[row].rest if row in mixing else add(*parts.values())
                 for row, (parts, _, _) in enumerate(split)
             ]
-            bent, linear = _by_agent(apart, self.owners)
-            sums = replace(sums, rest=bent, linear=linear)
-        self._take(sums, low, high)
+            nonlinear, linear = _take_out_linear(separable, self.owners)
+            sums = replace(sums, rest=nonlinear, linear=linear)
+        self._add_family(sums, low, high)
         for row, mixture in mixing.items():
             v, count = symbol("total"), len(mixture.names)
             rows = (first + row, *range(self.rows, self.rows + count))
             phi = add(mixture.phi, v, number(stated.offset[row]))
-            self._hold(stated, row, rows, (v, *mixture.names.values()), phi)
+            self._add_region(stated, row, rows, (v, *mixture.names.values()), phi)
             free = np.full(count, np.inf)
             self._family(f"{stated.label(row)} mixed", tuple(mixture.names), -free, free)
         how = AS_STATED if stated.rows == 1 else f"{stated.rows} sums as stated"
@@ -373,9 +385,9 @@ class _SumsBuilder:
             for family in _without_single(stated):
                 bent, linear = family.rest, family.linear
                 if linear is None:
-                    bent, linear = _by_agent(bent, self.owners)
+                    bent, linear = _take_out_linear(bent, self.owners)
                 free = np.full(family.rows, np.inf)
-                self._take(replace(family, rest=bent, linear=linear), -free, free)
+                self._add_family(replace(family, rest=bent, linear=linear), -free, free)
         self.costs += cost_terms(cost, rows)
 
     def _record_origin(self, stated: Constraint, first: int, how: str, *, as_stated: bool) -> None:
@@ -385,7 +397,7 @@ class _SumsBuilder:
         )
         self.stated += stated.rows
 
-    def _hold(
+    def _add_region(
         self,
         stated: Constraint,
         row: int,
@@ -411,38 +423,38 @@ class _SumsBuilder:
 
     def _family(self, name: str, sums: Sequence[Expression], low: Array, high: Array) -> None:
         offset = read_only(np.zeros(len(sums)))
-        rest, linear = _by_agent(sums, self.owners)
+        rest, linear = _take_out_linear(sums, self.owners)
         family = Constraint(name=name, sums=(), rest=rest, offset=offset, linear=linear)
-        self._take(family, low, high)
+        self._add_family(family, low, high)
 
-    def _take(self, family: Constraint, lower: Array, upper: Array) -> None:
+    def _add_family(self, family: Constraint, lower: Array, upper: Array) -> None:
         self.families.append(family)
         self.lower.append(lower)
         self.upper.append(upper)
         self.rows += family.rows
 
 
-def _by_agent(
+def _take_out_linear(
     formulas: Sequence[Expression], owners: Owners
 ) -> tuple[tuple[Expression, ...], Linear | None]:
     """Take what agents add that is linear out of formulas; what is left, or nothing, and it."""
     rest: list[Expression] = []
-    straight: list[Expression] = []
+    linear_part: list[Expression] = []
     for formula in formulas:
-        parts = separated(formula, owners)[0].values()
-        flat = [part for part in parts if coefficients(part) is not None]
-        straight.append(add(*flat))
-        rest.append(subtract(formula, straight[-1]) if len(flat) < len(parts) else ZERO)
-    read = read_linear(straight)
-    if read is None or all(h.is_zero for h in straight):
+        parts = separate(formula, owners)[0].values()
+        linear_terms = [part for part in parts if coefficients(part) is not None]
+        linear_part.append(add(*linear_terms))
+        rest.append(subtract(formula, linear_part[-1]) if len(linear_terms) < len(parts) else ZERO)
+    read = read_linear(linear_part)
+    if read is None or all(h.is_zero for h in linear_part):
         return tuple(formulas), None
     return (() if all(h.is_zero for h in rest) else tuple(rest)), read[0]
 
 
-def _plain(formula: Expression, owners: Owners) -> Expression:
+def _multiplied_out(formula: Expression, owners: Owners) -> Expression:
     """A formula multiplied out if that is all it takes to separate agents."""
     expanded = expand(formula)
-    return formula if separated(expanded, owners)[2] else expanded
+    return formula if separate(expanded, owners)[2] else expanded
 
 
 def _require_affine_row(stated: Constraint, row: int) -> None:

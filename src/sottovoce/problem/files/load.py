@@ -21,8 +21,9 @@ from numpy.typing import ArrayLike
 
 from sottovoce.arguments import entries, path_of, whole
 from sottovoce.errors import ProblemError
-from sottovoce.formula.canonical import add, in_order
+from sottovoce.formula.canonical import add
 from sottovoce.formula.expression import Expression, Relation
+from sottovoce.formula.order import in_order
 from sottovoce.formula.parse import parse_expression
 from sottovoce.problem.agents import Array, Group, fleet_group
 from sottovoce.problem.constraints import Constraint, Hard, hard
