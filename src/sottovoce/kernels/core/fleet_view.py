@@ -9,7 +9,7 @@ A term h_t adds to the sums in one of three ways:
 
     plain     h_t to row term_row[t]
     dense     W[r, i] h_t to row first_row + r terms + t, W laid out by blocks
-    entries   by agent: weight times h_term to row, a sparse table
+    entries   by agent: weight times h_term to row, a sparse table; all terms of an agent alone
 
 Sums are kept per lane and chunk of blocks and added in a fixed order: no number depends on how many
 threads there are.
@@ -105,15 +105,14 @@ def add_contributions(fleet, b, tape, grid, gridded, sums):
         tape: its first outputs are h_t.
         grid: the grid of every sum.
         gridded: whether contributions are integers, numbers of grid steps.
-        sums: where entries, and all of an agent alone, go; others stay in lanes until ``gather``.
+        sums: where entries go; others stay in lanes until ``gather``.
     """
     width, used = fleet.width, lanes_used(fleet, b)
-    alone: cython.bint = fleet.count == 1
     for t in range(fleet.terms):
         o = fleet.term_row[t]
         if o >= 0:
-            to = skip(sums, o) if alone else skip(fleet.lane_sums, t * width)
-            add_term(to, output(fleet, tape, t), grid[o] if gridded else 0.0, used)
+            to, step = skip(fleet.lane_sums, t * width), grid[o] if gridded else 0.0
+            add_term(to, output(fleet, tape, t), step, used)
     for s in range(fleet.dense):
         rows, terms, first = fleet.dense_rows[s], fleet.dense_terms[s], fleet.dense_first[s]
         weights = skip(fleet.dense_weights, fleet.dense_start[s] + b * rows * width)
@@ -121,7 +120,6 @@ def add_contributions(fleet, b, tape, grid, gridded, sums):
             for t in range(terms):
                 i = r * terms + t
                 to = skip(fleet.lane_sums, (fleet.dense_sum[s] + i) * width)
-                to = skip(sums, fleet.dense_row[s] + i) if alone else to
                 step = grid[fleet.dense_row[s] + i] if gridded else 0.0
                 h = output(fleet, tape, first + t)
                 add_weighted(to, h, skip(weights, r * width), step, used)
@@ -136,9 +134,7 @@ def add_contributions(fleet, b, tape, grid, gridded, sums):
 
 def add_term(to, h, step, used):
     """``to += h``, in grid steps where there is a grid."""
-    if used == 1:
-        to[0] += rint(h[0] / step) if step > 0.0 else h[0]
-    elif step > 0.0:
+    if step > 0.0:
         for lane in range(used):
             to[lane] += rint(h[lane] / step)
     elif used == LANES:
