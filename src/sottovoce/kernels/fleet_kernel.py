@@ -69,7 +69,9 @@ class FleetKernel:
         lanes = self.how == SEPARABLE or (self.how in (GRADIENT, SCALAR) and self.count > 1)
         self.width = LANES if lanes and gradient is None else 1
         parameters = _used_parameters(fleet)
-        self.tapes, self._codes = fleet_tapes(fleet, list(parameters), form, self.how)
+        self.tapes, self._codes = fleet_tapes(
+            fleet, list(parameters), form, self.how, coded=gradient is not None
+        )
         self._shared, self._sizes = _weights(fleet.sums, self.count, self.width)
         self._add_layout(list(parameters.values()), form)
         self._work = self._work_size(self._sizes["n"])

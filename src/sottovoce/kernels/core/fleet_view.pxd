@@ -50,7 +50,7 @@ cdef struct FleetView:
     double* result           # minimisers of a block
     double* work
     TapeView contributions   # h
-    TapeView pull            # d(lambda'h)/dx
+    TapeView pull            # d(lambda'h)/dx; of a scalar d(f + lambda'h)/dx and its derivative, too
     TapeView slope           # d(f + lambda'h)/dx
     TapeView step            # h, d(f + lambda'h)/dx
     TapeView problem         # of a separable problem: gradient, curvature, pull, rows

@@ -12,7 +12,7 @@ gradient_step   x_i := P[x_i - gamma (d(f_i + mu'h_i)/dx + alpha x_i)], Algorith
 """
 
 from . import plain as cython
-from .box_search import minimise_box, minimise_lanes, minimise_scalar
+from .box_search import minimise_box, minimise_lanes, minimise_scalar, with_code
 from .dual_search import free_minimum, keep_largest, lay_out_separable, search
 from .fleet_view import *
 from .interior_point import interior_minimum
@@ -173,8 +173,10 @@ def solve_scalar(fleet, b, theta, retained):
         now = fabs(output(fleet, tape, 0)[0]) * (upper - lower)
         fleet.worth[b] = largest_worth(fleet.worth[b], now, retained)
         weight = proximal_weight(fleet.worth[b], lower, upper, theta)
+        force, curvature = output(fleet, tape, 1)[0], output(fleet, tape, 2)[0]
         tape = cython.address(fleet.slope)
-        fleet.result[0] = minimise_scalar(tape, fleet.r, lower, upper, weight)
+        force = with_code(tape, force, fleet.r[0])
+        fleet.result[0] = minimise_scalar(tape, fleet.r, force, curvature, lower, upper, weight)
 
 
 def solve_scalars(fleet, b, theta, retained):
@@ -188,7 +190,10 @@ def solve_scalars(fleet, b, theta, retained):
     keep_worth(lanes.weight, output(fleet, tape, 0), lower, upper)
     remember_worths(worth, lanes.weight, retained)
     weight_row(lanes.weight, worth, lower, upper, theta)
-    minimise_lanes(cython.address(fleet.slope), fleet.r, cython.address(lanes))
+    force, curvature = output(fleet, tape, 1), output(fleet, tape, 2)
+    minimise_lanes(
+        cython.address(fleet.slope), fleet.r, force, curvature, cython.address(lanes)
+    )  # fmt: skip
     copy(fleet.result, lanes.answer)
 
 
