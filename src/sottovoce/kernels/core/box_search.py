@@ -64,13 +64,12 @@ def minimise_scalar(tape, r, force, curvature, lower, upper, weight):
         upper: the greatest.
         weight: of the proximal term.
     """
-    anchor = r[0]
-    if not lower < upper or force == 0.0:
+    anchor, width = r[0], upper - lower
+    here, overshoot, tolerance = anchor, OVERSHOOT, PRECISION * width
+    if not lower < upper or fabs(force) <= weight * tolerance:
         return anchor
     if force != force:
         return force
-    width, here, overshoot = upper - lower, anchor, OVERSHOOT
-    tolerance = PRECISION * width
     reach = min(fabs(force) / weight, width) if weight > 0.0 else width
     distance = fabs(force) / (curvature + weight)
     distance = min(reach, distance if distance == distance else FIRST_STEP * width)
@@ -159,7 +158,7 @@ def start_lanes(s, force, curvature, x):
         there = upper if upper < there else there
         phase = OUTWARDS if lower < upper else DONE
         phase = DONE if there == anchor else phase
-        phase = DONE if f == 0.0 else phase
+        phase = DONE if fabs(f) <= weight * (PRECISION * width) else phase
         phase = phase if f == f else DONE
         answer = f if f != f else anchor
         answer = answer if lower < upper else anchor

@@ -76,10 +76,14 @@ def weigh_prices(fleet, b, price):
                 add_scaled(to, skip(weights, r * width), value, width)
     if fleet.entries > 0:
         for lane in range(lanes_used(fleet, b)):
-            agent = b * width + lane
-            for e in range(fleet.entry_start[agent], fleet.entry_start[agent + 1]):
-                at = fleet.entry_term[e] * width + lane
-                multiplier[at] += price[fleet.entry_row[e]] * fleet.entry_weight[e]
+            weigh_entries(fleet, b * width + lane, skip(multiplier, lane), price)
+
+
+def weigh_entries(fleet, agent, multiplier, price):
+    """Add the entries' part of an agent's multipliers."""
+    for e in range(fleet.entry_start[agent], fleet.entry_start[agent + 1]):
+        t = fleet.entry_term[e] * fleet.width
+        multiplier[t] += price[fleet.entry_row[e]] * fleet.entry_weight[e]
 
 
 def add_scaled(to, a, value, width):
@@ -125,11 +129,15 @@ def add_contributions(fleet, b, tape, grid, gridded, sums):
                 add_weighted(to, h, skip(weights, r * width), step, used)
     if fleet.entries > 0:
         for lane in range(used):
-            agent = b * width + lane
-            for e in range(fleet.entry_start[agent], fleet.entry_start[agent + 1]):
-                o = fleet.entry_row[e]
-                value = output(fleet, tape, fleet.entry_term[e])[lane] * fleet.entry_weight[e]
-                sums[o] += rint(value / grid[o]) if gridded else value
+            add_entries(fleet, b * width + lane, lane, tape, grid, gridded, sums)
+
+
+def add_entries(fleet, agent, lane, tape, grid, gridded, sums):
+    """Add the entries of an agent."""
+    for e in range(fleet.entry_start[agent], fleet.entry_start[agent + 1]):
+        o = fleet.entry_row[e]
+        value = output(fleet, tape, fleet.entry_term[e])[lane] * fleet.entry_weight[e]
+        sums[o] += rint(value / grid[o]) if gridded else value
 
 
 def add_term(to, h, step, used):

@@ -4,6 +4,7 @@ cdef Py_ssize_t MEASURES
 cdef Py_ssize_t chunk_start(FleetView* fleet, Py_ssize_t chunk, Py_ssize_t chunks) noexcept nogil
 cdef void contribute(FleetView* fleet, Py_ssize_t chunk, Py_ssize_t chunks, double* grid, bint gridded, double* sums) noexcept nogil
 cdef void minimise(FleetView* fleet, Py_ssize_t chunk, Py_ssize_t chunks, double* price, double* grid, bint gridded, double* sums, double theta, double retained, double share) noexcept nogil
+cdef void minimise_number(FleetView* fleet, double* price, double* grid, bint gridded, double* sums, double theta, double retained, double share) noexcept nogil
 cdef void average(double* mean, double* x, double share, Py_ssize_t size) noexcept nogil
 cdef void trail(out_row center, in_row x, Py_ssize_t size) noexcept nogil
 cdef void solve_block(FleetView* fleet, Py_ssize_t b, double* states, double theta, double retained, double near) noexcept nogil

@@ -30,7 +30,9 @@ MEASURES = 4  # objective, residual, squared errors of the answer and of x
 
 def chunk_start(fleet, chunk, chunks):
     """The first block of a chunk."""
-    return chunk * fleet.blocks if chunks == 1 else chunk * fleet.blocks // chunks
+    if fleet.blocks == 1:  # without the quotient, which takes longer than all else here
+        return 1 if chunk == chunks else 0
+    return chunk * fleet.blocks // chunks
 
 
 def contribute(fleet, chunk, chunks, grid, gridded, sums):
@@ -60,6 +62,10 @@ def minimise(fleet, chunk, chunks, price, grid, gridded, sums, theta, retained, 
         share: the round's weight in the answer.
     """
     size = fleet.d * fleet.width
+    if fleet.count == 1 and fleet.how == SCALAR:
+        if chunk == chunks - 1:
+            minimise_number(fleet, price, grid, gridded, sums, theta, retained, share)
+        return
     clear(fleet)
     set_prices(fleet, price)
     for b in range(chunk_start(fleet, chunk, chunks), chunk_start(fleet, chunk + 1, chunks)):
@@ -78,11 +84,26 @@ def minimise(fleet, chunk, chunks, price, grid, gridded, sums, theta, retained, 
     gather(fleet, sums)
 
 
+def minimise_number(fleet, price, grid, gridded, sums, theta, retained, share):
+    """The same for an agent alone whose state is a number: no blocks, no lanes, no components."""
+    multiplier = skip(fleet.r, fleet.multiplier)
+    if gridded:
+        average(fleet.mean, fleet.x, share, 1)
+    for t in range(fleet.terms):
+        multiplier[t] = 0.0
+    weigh_entries(fleet, 0, multiplier, price)
+    trail(fleet.center, fleet.x, 1)
+    load(fleet, 0, fleet.center)
+    solve_scalar(fleet, 0, theta, retained)
+    if not gridded:
+        average(fleet.mean, fleet.result, share, 1)
+    fleet.x[0] = fleet.r[0] = fleet.result[0]
+    run_tape(cython.address(fleet.contributions), fleet.r, 1)
+    add_entries(fleet, 0, 0, cython.address(fleet.contributions), grid, gridded, sums)
+
+
 def average(mean, x, share, size):
     """``mean += share (x - mean)``."""
-    if size == 1:  # a scalar state alone: no vector loop to set up
-        mean[0] += share * (x[0] - mean[0])
-        return
     for i in range(size):
         mean[i] += share * (x[i] - mean[i])
 
