@@ -289,11 +289,11 @@ class _TapeWriter:
     ) -> list[int]:
         """``df/dx_c + sum_t m_t dh_t/dx_c``."""
         builder = self.builder
-        own_slopes = {} if objective is None else gradient(objective, variables)
+        stated_slopes = {} if objective is None else gradient(objective, variables)
         priced = [gradient(h, variables) for h in terms]
         slopes = []
         for s in variables:
-            parts = [] if objective is None else [builder.value(own_slopes.get(s, ZERO))]
+            parts = [] if objective is None else [builder.value(stated_slopes.get(s, ZERO))]
             for m, dh in zip(self.prices, priced, strict=True):
                 if s in dh:
                     parts.append(builder.times(m, dh[s]))
@@ -305,10 +305,10 @@ class _TapeWriter:
     ) -> list[int]:
         """``d2f/dx_c^2 + sum_t m_t d2h_t/dx_c^2``."""
         builder = self.builder
-        own, priced = hessian(objective, states), [hessian(h, states) for h in terms]
+        stated, priced = hessian(objective, states), [hessian(h, states) for h in terms]
         curvatures = []
         for s in states:
-            parts = [builder.value(own.get((s, s), ZERO))]
+            parts = [builder.value(stated.get((s, s), ZERO))]
             pairs = zip(self.prices, priced, strict=True)
             parts += [builder.times(m, second[s, s]) for m, second in pairs if (s, s) in second]
             curvatures.append(builder.fold("add", parts))

@@ -18,7 +18,6 @@ cdef double PRECISION, FIRST_STEP, OVERSHOOT, GROWTH, OUTWARDS, CLOSING, DONE, N
 cdef Py_ssize_t MAX_EVALUATIONS, BOX_STEPS, CONJUGATE_STEPS, BOX_HALVINGS
 
 cdef double slope(TapeView* tape, double* r, double x) noexcept nogil
-cdef double with_code(TapeView* tape, double value, double x) noexcept nogil
 cdef double minimise_scalar(TapeView* tape, double* r, double force, double curvature, double lower, double upper, double weight) noexcept nogil
 cdef double find_zero(TapeView* tape, double* r, double anchor, double weight, double b, double slope_b, double a, double slope_a, double tolerance) noexcept nogil
 cdef void minimise_lanes(TapeView* tape, double* r, double* force, in_row curvature, LaneSearch* search) noexcept nogil

@@ -41,13 +41,9 @@ def slope(tape, r, x):
     """phi'(x)."""
     r[0] = x
     run_tape(tape, r, 1)
-    return with_code(tape, r[tape.outputs[0]], x)
-
-
-def with_code(tape, value, x):
-    """A slope and what an objective that is Python code adds to it."""
+    value = r[tape.outputs[0]]
     if not cython.compiled:
-        if tape.callback is not None:
+        if tape.callback is not None:  # an objective that is Python code
             return value + tape.callback(x)
     return value
 
@@ -58,7 +54,7 @@ def minimise_scalar(tape, r, force, curvature, lower, upper, weight):
     Args:
         tape: gives the slope from the registers r.
         r: registers; the first is the anchor.
-        force: phi'(anchor).
+        force: phi'(anchor); asked for again where the curvature is not known.
         curvature: phi''(anchor); NaN where it is not known.
         lower: the least state.
         upper: the greatest.
@@ -66,6 +62,7 @@ def minimise_scalar(tape, r, force, curvature, lower, upper, weight):
     """
     anchor, width = r[0], upper - lower
     here, overshoot, tolerance = anchor, OVERSHOOT, PRECISION * width
+    force = slope(tape, r, anchor) if curvature != curvature else force
     if not lower < upper or fabs(force) <= weight * tolerance:
         return anchor
     if force != force:
@@ -177,13 +174,13 @@ def start_lanes(s, force, curvature, x):
 
 def advance_lanes(s, force, xs):
     """Take every lane that is not done one evaluation further."""
-    most_looks = MAX_EVALUATIONS + 0.0
+    most_evaluations = MAX_EVALUATIONS + 0.0
     for lane in range(LANES):
         anchor, lower, upper = s.anchor[lane], s.lower[lane], s.upper[lane]
         weight, x = s.weight[lane], xs[lane]
         a, f_a, b, f_b = s.a[lane], s.slope_a[lane], s.b[lane], s.slope_b[lane]
         reach, distance, phase = s.reach[lane], s.distance[lane], s.phase[lane]
-        answer, looks = s.answer[lane], s.evaluations[lane]
+        answer, evaluations = s.answer[lane], s.evaluations[lane]
         value = force[lane] + weight * (x - anchor)
         up = 1.0 if value > 0.0 else 0.0
         tolerance, small = PRECISION * (upper - lower), weight * (PRECISION * (upper - lower))
@@ -217,11 +214,11 @@ def advance_lanes(s, force, xs):
         parabola = step if ca == 0.0 else parabola
         secant = value / (value - f_other) * towards
         step = parabola if phase == CLOSING else secant
-        looks = looks + 1.0 if phase == CLOSING else looks
+        evaluations = evaluations + 1.0 if phase == CLOSING else evaluations
         ended = CLOSING if 2.0 * tolerance < gap else DONE
         ended = DONE if fabs(value) <= small else ended
         ended = DONE if f_other == 0.0 else ended
-        ended = DONE if looks >= most_looks else ended
+        ended = DONE if evaluations >= most_evaluations else ended
         best = x if fabs(value) <= fabs(f_other) else other
         length = step if towards > 0.0 else -step
         most = gap - tolerance
@@ -245,7 +242,7 @@ def advance_lanes(s, force, xs):
         s.slope_b[lane] = f_other if closes > 0.0 else value
         s.distance[lane] = distance if closes > 0.0 else wider
         s.overshoot[lane] = GROWTH * overshoot
-        s.evaluations[lane] = looks
+        s.evaluations[lane] = evaluations
         s.answer[lane] = answer if phase == DONE else result
         s.phase[lane] = following
         goes = inside if closes > 0.0 else farther
@@ -344,7 +341,7 @@ def box_step(tape, r, x, force, lower, upper, weight, step, work):
     box, where an objective need not be defined.
     """
     d = tape.count
-    scale, rest, towards, held = work, skip(work, d), skip(work, 2 * d), skip(work, 3 * d)
+    scale, rest, towards, bound_step = work, skip(work, d), skip(work, 2 * d), skip(work, 3 * d)
     center, level = skip(work, 4 * d), skip(work, 5 * d)
     near = nearness(d, x, force, lower, upper)
     for c in range(d):
@@ -352,7 +349,7 @@ def box_step(tape, r, x, force, lower, upper, weight, step, work):
         falls: cython.bint = force[c] >= 0.0 and x[c] - lower[c] <= near * width
         rises: cython.bint = force[c] <= 0.0 and upper[c] - x[c] <= near * width
         scale[c] = 0.0 if falls or rises else width * width
-        held[c] = lower[c] - x[c] if falls else upper[c] - x[c]
+        bound_step[c] = lower[c] - x[c] if falls else upper[c] - x[c]
         rest[c] = -force[c]
         step[c] = 0.0
         towards[c] = scale[c] * rest[c]
@@ -362,7 +359,7 @@ def box_step(tape, r, x, force, lower, upper, weight, step, work):
     conjugate_gradients(tape, r, lower, upper, weight, step, work)
     for c in range(d):
         if scale[c] == 0.0:
-            step[c] = held[c]
+            step[c] = bound_step[c]
 
 
 def conjugate_gradients(tape, r, lower, upper, weight, step, work):

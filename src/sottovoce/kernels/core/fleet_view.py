@@ -44,9 +44,9 @@ def lanes_used(fleet, b):
 
 def load(fleet, b, states):
     """States and parameters of block b into registers."""
-    width, own = fleet.width, fleet.parameters * fleet.width
+    width, size = fleet.width, fleet.parameters * fleet.width
     copy_some(fleet.r, skip(states, b * fleet.d * width), fleet.d * width)
-    copy_some(skip(fleet.r, fleet.n * width), skip(fleet.data, b * own), own)
+    copy_some(skip(fleet.r, fleet.n * width), skip(fleet.data, b * size), size)
 
 
 def set_prices(fleet, price):
@@ -166,15 +166,12 @@ def add_weighted(to, h, weight, step, used):
 
 def clear(fleet):
     """Empty the lanes' sums before a chunk."""
-    if fleet.count > 1:
-        fill(fleet.lane_sums, 0.0, fleet.sum_rows * fleet.width)
+    fill(fleet.lane_sums, 0.0, fleet.sum_rows * fleet.width)
 
 
 def gather(fleet, sums):
     """Add the lanes' sums to a chunk's, in order."""
     width = fleet.width
-    if fleet.count == 1:
-        return
     for t in range(fleet.terms):
         if fleet.term_row[t] >= 0:
             gather_row(skip(fleet.lane_sums, t * width), skip(sums, fleet.term_row[t]), width)

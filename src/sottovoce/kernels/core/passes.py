@@ -12,7 +12,7 @@ gradient_step   x_i := P[x_i - gamma (d(f_i + mu'h_i)/dx + alpha x_i)], Algorith
 """
 
 from . import plain as cython
-from .box_search import minimise_box, minimise_lanes, minimise_scalar, with_code
+from .box_search import minimise_box, minimise_lanes, minimise_scalar
 from .dual_search import free_minimum, keep_largest, lay_out_separable, search
 from .fleet_view import *
 from .interior_point import interior_minimum
@@ -30,8 +30,6 @@ MEASURES = 4  # objective, residual, squared errors of the answer and of x
 
 def chunk_start(fleet, chunk, chunks):
     """The first block of a chunk."""
-    if fleet.blocks == 1:  # without the quotient, which takes longer than all else here
-        return 1 if chunk == chunks else 0
     return chunk * fleet.blocks // chunks
 
 
@@ -139,8 +137,8 @@ def solve_block(fleet, b, states, theta, retained, near):
         solve_interior(fleet, b, theta, retained, near, True)
 
 
-def largest_worth(worth, now, retained):
-    """``max(w, r W)``: what the sums are worth to an agent over its box."""
+def decayed_maximum(worth, now, retained):
+    """``max(w, r W)``: the largest ``w``, what sums are worth to an agent over its box, fading."""
     before = worth * (retained if now > 0.0 else UNPRICED)
     return now if now > before else before
 
@@ -160,19 +158,19 @@ def proximal_weights(fleet, b, theta, retained, weight):
     for c in range(fleet.d):
         size = fabs(output(fleet, tape, c)[0]) * (upper[c] - lower[c])
         now = size if size > now else now
-    fleet.worth[b] = largest_worth(fleet.worth[b], now, retained)
+    fleet.worth[b] = decayed_maximum(fleet.worth[b], now, retained)
     for c in range(fleet.d):
         weight[c] = proximal_weight(fleet.worth[b], lower[c], upper[c], theta)
 
 
-def remember_worths(worth, now, retained):
+def update_worths(worth, now, retained):
     """``W := max(w, r W)`` in lanes."""
     for lane in range(LANES):
-        worth[lane] = largest_worth(worth[lane], now[lane], retained)
+        worth[lane] = decayed_maximum(worth[lane], now[lane], retained)
 
 
-def keep_worth(now, pull, lower, upper):
-    """``now := max(now, |pull| width)`` in lanes."""
+def raise_worths(now, pull, lower, upper):
+    """``w := max(w, |pull| width)`` in lanes."""
     for lane in range(LANES):
         size = fabs(pull[lane]) * (upper[lane] - lower[lane])
         now[lane] = size if size > now[lane] else now[lane]
@@ -192,11 +190,10 @@ def solve_scalar(fleet, b, theta, retained):
         tape = cython.address(fleet.pull)
         run_tape(tape, fleet.r, 1)
         now = fabs(output(fleet, tape, 0)[0]) * (upper - lower)
-        fleet.worth[b] = largest_worth(fleet.worth[b], now, retained)
+        fleet.worth[b] = decayed_maximum(fleet.worth[b], now, retained)
         weight = proximal_weight(fleet.worth[b], lower, upper, theta)
         force, curvature = output(fleet, tape, 1)[0], output(fleet, tape, 2)[0]
         tape = cython.address(fleet.slope)
-        force = with_code(tape, force, fleet.r[0])
         fleet.result[0] = minimise_scalar(tape, fleet.r, force, curvature, lower, upper, weight)
 
 
@@ -208,8 +205,8 @@ def solve_scalars(fleet, b, theta, retained):
     copy(lanes.upper, upper)
     run_tape(tape, fleet.r, LANES)
     spread(lanes.weight, 0.0)
-    keep_worth(lanes.weight, output(fleet, tape, 0), lower, upper)
-    remember_worths(worth, lanes.weight, retained)
+    raise_worths(lanes.weight, output(fleet, tape, 0), lower, upper)
+    update_worths(worth, lanes.weight, retained)
     weight_row(lanes.weight, worth, lower, upper, theta)
     force, curvature = output(fleet, tape, 1), output(fleet, tape, 2)
     minimise_lanes(
@@ -228,30 +225,32 @@ def solve_box(fleet, b, theta, retained):
 
 def solve_separable(fleet, b, theta, retained, near):
     """Sixteen agents with a separable quadratic and up to two rows."""
-    d, problem, now = fleet.d, cython.declare(SeparableProblem), cython.declare(cython.double[16])
-    tape, at = cython.address(fleet.problem), cython.address(problem)
+    d, storage, now = fleet.d, cython.declare(SeparableProblem), cython.declare(cython.double[16])
+    tape, problem = cython.address(fleet.problem), cython.address(storage)
     worth = skip(fleet.worth, b * LANES)
     run_tape(tape, fleet.r, LANES)
-    lay_out_block(fleet, b, tape, at)
+    lay_out_block(fleet, b, tape, problem)
     if theta > 0.0:
         spread(now, 0.0)
         for c in range(d):
-            keep_worth(now, output(fleet, tape, 2 * d + c), row(at.lower, c), row(at.upper, c))
-        remember_worths(worth, now, retained)
-    free_minimum(at, worth, theta, near)
-    search(at, fleet.linear_rows, 3 * d)
+            raise_worths(
+                now, output(fleet, tape, 2 * d + c), row(problem.lower, c), row(problem.upper, c)
+            )
+        update_worths(worth, now, retained)
+    free_minimum(problem, worth, theta, near)
+    search(problem, fleet.linear_rows, 3 * d)
 
 
-def lay_out_block(fleet, b, tape, at):
+def lay_out_block(fleet, b, tape, problem):
     """A block's problem: its states, its box, its tape, and where its answer goes."""
-    lay_out_separable(at, fleet.d, fleet.work)
-    at.r = fleet.r
-    at.outputs = tape.outputs
-    at.point = fleet.r
-    at.last = skip(fleet.x, b * fleet.d * LANES)
-    at.lower = lower_of(fleet, b)
-    at.upper = upper_of(fleet, b)
-    at.x = fleet.result
+    lay_out_separable(problem, fleet.d, fleet.work)
+    problem.r = fleet.r
+    problem.outputs = tape.outputs
+    problem.point = fleet.r
+    problem.last = skip(fleet.x, b * fleet.d * LANES)
+    problem.lower = lower_of(fleet, b)
+    problem.upper = upper_of(fleet, b)
+    problem.x = fleet.result
 
 
 def solve_interior(fleet, b, theta, retained, near, with_objective):
@@ -269,18 +268,18 @@ def solve_interior(fleet, b, theta, retained, near, with_objective):
         upper[d + e] = fleet.extra_upper[b * (n - d) + e]
         anchor[d + e] = 0.5 * (lower[d + e] + upper[d + e])
         weight[d + e] = 0.0
-    problem = cython.declare(Interior)
-    at = cython.address(problem)
-    at.n = n
-    at.m = fleet.inequalities
-    at.q = fleet.equalities
-    at.rows = cython.address(fleet.rows)
-    at.objective = cython.address(fleet.objective)
-    at.with_objective = with_objective
-    at.r = fleet.r
-    at.row_multiplier = fleet.row_multiplier
+    storage = cython.declare(Interior)
+    ip = cython.address(storage)
+    ip.n = n
+    ip.m = fleet.inequalities
+    ip.q = fleet.equalities
+    ip.rows = cython.address(fleet.rows)
+    ip.objective = cython.address(fleet.objective)
+    ip.with_objective = with_objective
+    ip.r = fleet.r
+    ip.row_multiplier = fleet.row_multiplier
     out, rest = skip(work, 4 * n), skip(work, 5 * n)
-    interior_minimum(at, anchor, weight, lower, upper, out, rest)
+    interior_minimum(ip, anchor, weight, lower, upper, out, rest)
     copy_some(fleet.result, out, d)
 
 
@@ -308,17 +307,17 @@ def clip_block(fleet, b):
 
 def project_separable(fleet, b):
     """Into the box and the hard rows: w is 1, and the free minimum p."""
-    problem = cython.declare(SeparableProblem)
-    at = cython.address(problem)
+    storage = cython.declare(SeparableProblem)
+    problem = cython.address(storage)
     run_tape(cython.address(fleet.projection), fleet.r, LANES)
-    lay_out_block(fleet, b, cython.address(fleet.projection), at)
-    spread(at.force, 0.0)
+    lay_out_block(fleet, b, cython.address(fleet.projection), problem)
+    spread(problem.force, 0.0)
     for c in range(fleet.d):
-        copy(row(at.x, c), row(at.point, c))
-        spread(row(at.flexibility, c), 1.0)
-        keep_largest(at.force, row(at.upper, c))
-        keep_largest(at.force, row(at.lower, c))
-    search(at, fleet.hard_rows, 0)
+        copy(row(problem.x, c), row(problem.point, c))
+        spread(row(problem.flexibility, c), 1.0)
+        keep_largest(problem.force, row(problem.upper, c))
+        keep_largest(problem.force, row(problem.lower, c))
+    search(problem, fleet.hard_rows, 0)
 
 
 def measure(fleet, chunk, chunks, price, sums, p):
@@ -389,11 +388,11 @@ def gradient_step(fleet, chunk, chunks, price, sums, gamma, alpha):
         lower, upper = lower_of(fleet, b), upper_of(fleet, b)
         for c in range(d):
             slope = output(fleet, tape, fleet.terms + c)
-            at, x = c * width, skip(fleet.x, (b * d + c) * width)
+            offset, x = c * width, skip(fleet.x, (b * d + c) * width)
             if width == LANES:
-                step_row(x, slope, skip(lower, at), skip(upper, at), gamma, alpha)
+                step_row(x, slope, skip(lower, offset), skip(upper, offset), gamma, alpha)
             else:
-                x[0] = projected_step(x[0], slope[0], lower[at], upper[at], gamma, alpha)
+                x[0] = projected_step(x[0], slope[0], lower[offset], upper[offset], gamma, alpha)
     gather(fleet, sums)
 
 
