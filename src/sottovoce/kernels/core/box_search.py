@@ -62,7 +62,8 @@ def minimise_scalar(tape, r, force, curvature, lower, upper, weight):
     """
     anchor, width = r[0], upper - lower
     here, overshoot, tolerance = anchor, OVERSHOOT, PRECISION * width
-    force = slope(tape, r, anchor) if curvature != curvature else force
+    if curvature != curvature and lower < upper:
+        force = slope(tape, r, anchor)
     if not lower < upper or fabs(force) <= weight * tolerance:
         return anchor
     if force != force:

@@ -14,7 +14,6 @@ cdef void proximal_weights(FleetView* fleet, Py_ssize_t b, double theta, double 
 cdef void update_worths(double* worth, in_row now, double retained) noexcept nogil
 cdef void raise_worths(out_row now, in_row pull, in_row lower, in_row upper) noexcept nogil
 cdef void weight_row(out_row to, in_row worth, in_row lower, in_row upper, double theta) noexcept nogil
-cdef void solve_scalar(FleetView* fleet, Py_ssize_t b, double theta, double retained) noexcept nogil
 cdef void solve_scalars(FleetView* fleet, Py_ssize_t b, double theta, double retained) noexcept nogil
 cdef void solve_box(FleetView* fleet, Py_ssize_t b, double theta, double retained) noexcept nogil
 cdef void solve_separable(FleetView* fleet, Py_ssize_t b, double theta, double retained, double near) noexcept nogil

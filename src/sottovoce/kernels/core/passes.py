@@ -60,7 +60,7 @@ def minimise(fleet, chunk, chunks, price, grid, gridded, sums, theta, retained, 
         share: the round's weight in the answer.
     """
     size = fleet.d * fleet.width
-    if fleet.count == 1 and fleet.how == SCALAR:
+    if fleet.how == SCALAR and fleet.width == 1:
         if chunk == chunks - 1:
             minimise_number(fleet, price, grid, gridded, sums, theta, retained, share)
         return
@@ -84,7 +84,8 @@ def minimise(fleet, chunk, chunks, price, grid, gridded, sums, theta, retained, 
 
 def minimise_number(fleet, price, grid, gridded, sums, theta, retained, share):
     """The same for an agent alone whose state is a number: no blocks, no lanes, no components."""
-    multiplier = skip(fleet.r, fleet.multiplier)
+    lower, upper, multiplier = fleet.lower[0], fleet.upper[0], skip(fleet.r, fleet.multiplier)
+    pull, slope = cython.address(fleet.pull), cython.address(fleet.slope)
     if gridded:
         average(fleet.mean, fleet.x, share, 1)
     for t in range(fleet.terms):
@@ -92,7 +93,12 @@ def minimise_number(fleet, price, grid, gridded, sums, theta, retained, share):
     weigh_entries(fleet, 0, multiplier, price)
     trail(fleet.center, fleet.x, 1)
     load(fleet, 0, fleet.center)
-    solve_scalar(fleet, 0, theta, retained)
+    run_tape(pull, fleet.r, 1)
+    now = fabs(output(fleet, pull, 0)[0]) * (upper - lower)
+    fleet.worth[0] = decayed_maximum(fleet.worth[0], now, retained)
+    weight = proximal_weight(fleet.worth[0], lower, upper, theta)
+    force, curvature = output(fleet, pull, 1)[0], output(fleet, pull, 2)[0]
+    fleet.result[0] = minimise_scalar(slope, fleet.r, force, curvature, lower, upper, weight)
     if not gridded:
         average(fleet.mean, fleet.result, share, 1)
     fleet.x[0] = fleet.r[0] = fleet.result[0]
@@ -127,10 +133,8 @@ def solve_block(fleet, b, states, theta, retained, near):
     load(fleet, b, states)
     if fleet.how == SEPARABLE:
         solve_separable(fleet, b, theta, retained, near)
-    elif fleet.how == SCALAR and fleet.width == LANES:
-        solve_scalars(fleet, b, theta, retained)
     elif fleet.how == SCALAR:
-        solve_scalar(fleet, b, theta, retained)
+        solve_scalars(fleet, b, theta, retained)
     elif fleet.how == NEWTON:
         solve_box(fleet, b, theta, retained)
     else:
@@ -182,23 +186,8 @@ def weight_row(to, worth, lower, upper, theta):
         to[lane] = proximal_weight(worth[lane], lower[lane], upper[lane], theta)
 
 
-def solve_scalar(fleet, b, theta, retained):
-    """One agent whose state is a number."""
-    lower, upper = lower_of(fleet, b)[0], upper_of(fleet, b)[0]
-    fleet.result[0] = fleet.r[0]
-    if lower < upper:
-        tape = cython.address(fleet.pull)
-        run_tape(tape, fleet.r, 1)
-        now = fabs(output(fleet, tape, 0)[0]) * (upper - lower)
-        fleet.worth[b] = decayed_maximum(fleet.worth[b], now, retained)
-        weight = proximal_weight(fleet.worth[b], lower, upper, theta)
-        force, curvature = output(fleet, tape, 1)[0], output(fleet, tape, 2)[0]
-        tape = cython.address(fleet.slope)
-        fleet.result[0] = minimise_scalar(tape, fleet.r, force, curvature, lower, upper, weight)
-
-
 def solve_scalars(fleet, b, theta, retained):
-    """Sixteen of them."""
+    """Sixteen agents whose states are numbers."""
     lanes, worth = cython.declare(LaneSearch), skip(fleet.worth, b * LANES)
     lower, upper, tape = lower_of(fleet, b), upper_of(fleet, b), cython.address(fleet.pull)
     copy(lanes.lower, lower)
