@@ -54,7 +54,7 @@ def minimise_scalar(tape, r, force, curvature, lower, upper, weight):
     Args:
         tape: gives the slope from the registers r.
         r: registers; the first is the anchor.
-        force: phi'(anchor); asked for again where the curvature is not known.
+        force: phi'(anchor).
         curvature: phi''(anchor); NaN where it is not known.
         lower: the least state.
         upper: the greatest.
@@ -62,8 +62,6 @@ def minimise_scalar(tape, r, force, curvature, lower, upper, weight):
     """
     anchor, width = r[0], upper - lower
     here, overshoot, tolerance = anchor, OVERSHOOT, PRECISION * width
-    if curvature != curvature and lower < upper:
-        force = slope(tape, r, anchor)
     if not lower < upper or fabs(force) <= weight * tolerance:
         return anchor
     if force != force:

@@ -98,6 +98,9 @@ def minimise_number(fleet, price, grid, gridded, sums, theta, retained, share):
     fleet.worth[0] = decayed_maximum(fleet.worth[0], now, retained)
     weight = proximal_weight(fleet.worth[0], lower, upper, theta)
     force, curvature = output(fleet, pull, 1)[0], output(fleet, pull, 2)[0]
+    if not cython.compiled:
+        if slope.callback is not None and lower < upper:  # an objective that is Python code
+            force += slope.callback(fleet.r[0])
     fleet.result[0] = minimise_scalar(slope, fleet.r, force, curvature, lower, upper, weight)
     if not gridded:
         average(fleet.mean, fleet.result, share, 1)
