@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -34,9 +35,7 @@ def watched(progress: bool | Progress | None) -> Iterator[Progress]:
     shows it where standard error is a terminal.
     """
     if progress is None:
-        from rich.console import Console
-
-        progress = Console(stderr=True).is_terminal
+        progress = sys.stderr is not None and sys.stderr.isatty()
     if callable(progress):
         yield progress
     elif progress:

@@ -15,6 +15,7 @@ from kernel_builds import kernel_of, make_fleet
 
 from sottovoce.formula.canonical import canonical
 from sottovoce.formula.expression import Expression, symbol
+from sottovoce.formula.functions import exp, log
 from sottovoce.kernels.core.box_search import PRECISION
 from sottovoce.kernels.fleet_kernel import FleetStates
 from sottovoce.problem.fleets import FleetContribution
@@ -75,6 +76,36 @@ def test_few_slopes_are_asked_for(name: str, most: int) -> None:
     asked.clear()
     scalar(slope, there + 1e-3, -10.0, 10.0)
     assert len(asked) <= 10
+
+
+X = states(1)[0]
+FORMULAS: dict[str, Expression] = {
+    "quadratic": (X - 0.3) ** 2,
+    "steep": (X - 1) ** 8 + 1.8 * X + 0.64 * X**2,
+    "flat": (X + 3) ** 6,
+    "logarithm": 3 * X - log(X + 10),
+    "exponential": exp(X) - 50 * X,
+    "falling": -2 * X,
+    "kink": X**2 / 2 - 1.5 * X + 2.5 * abs(X - 2),
+}
+
+
+@pytest.mark.parametrize("name", FORMULAS)
+def test_a_search_that_knows_the_curvature_finds_the_change_of_sign(name: str) -> None:
+    """Over seventeen agents and over each alone, to the same bits."""
+    starts, slope = np.linspace(-9.9, 10, 17)[:, np.newaxis], SLOPES[name]
+    sums = (FleetContribution(row=0, terms=(X,)),)
+    objective, ends = canonical(FORMULAS[name]), []
+    for x0 in (starts, *starts[:, np.newaxis]):
+        bounds = (np.full(x0.shape, -10.0), np.full(x0.shape, 10.0))
+        fleet = FleetStates(kernel_of(make_fleet((X,), sums, bounds, objective=objective)), x0)
+        fleet.round(1, np.zeros(1), theta=0.5, share=1.0)
+        ends.append(fleet.states)
+    assert ends[0].tobytes() == np.concatenate(ends[1:]).tobytes()
+    near = 40 * PRECISION
+    for x in ends[0].ravel():
+        assert x <= -10.0 + near or slope(x - near) <= 0.0
+        assert x >= 10.0 - near or slope(x + near) >= 0.0
 
 
 def test_where_nothing_pulls_or_nothing_can_move_the_state_stays() -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from copy import copy
+from dataclasses import replace
 from functools import partial
 from typing import Any, Final, final
 
@@ -68,7 +69,9 @@ class FleetKernel:
         lanes = self.how == SEPARABLE or (self.how in (GRADIENT, SCALAR) and self.count > 1)
         self.width = LANES if lanes and gradient is None else 1
         parameters = _used_parameters(fleet)
-        self.tapes, self._codes = fleet_tapes(fleet, list(parameters), form, self.how)
+        self.tapes, self._codes = fleet_tapes(
+            fleet, list(parameters), form, self.how, coded=gradient is not None
+        )
         self._shared, self._sizes = _weights(fleet.sums, self.count, self.width)
         self._add_layout(list(parameters.values()), form)
         self._work = self._work_size(self._sizes["n"])
@@ -278,7 +281,10 @@ def _grid(grid: Array | None, sums: int) -> tuple[Array, bool]:
 def _weights(
     sums: Sequence[FleetContribution], count: int, width: int
 ) -> tuple[dict[str, NDArray[Any]], dict[str, int]]:
-    """How terms add to sums; ``sottovoce.kernels.core.fleet_view`` documents the three ways."""
+    """How terms add to sums; ``sottovoce.kernels.core.fleet_view`` documents the three ways.
+
+    An agent alone takes entries always: it has no lanes to add up, and its tables are short.
+    """
     term_row: list[int] = []
     dense: list[tuple[int, int, int, int, int, int]] = []
     blocks: list[Array] = [np.zeros(0)]
@@ -286,11 +292,13 @@ def _weights(
     start, sum_rows = 0, sum(len(part.terms) for part in sums)
     for part in sums:
         terms, first = len(part.terms), len(term_row)
-        if part.weights is None:
+        if part.weights is None and count > 1:
             term_row += range(part.row, part.row + terms)
             continue
         term_row += [-1] * terms
-        if part.table or not isinstance(part.weights, np.ndarray):
+        if part.weights is None:
+            tables.append(_entries(replace(part, weights=np.ones((1, 1))), first))
+        elif part.table or count == 1 or not isinstance(part.weights, np.ndarray):
             tables.append(_entries(part, first))
         else:
             block = to_lanes(np.asarray(part.weights, dtype=np.float64).T, width)

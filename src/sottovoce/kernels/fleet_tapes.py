@@ -204,7 +204,7 @@ def _quadratic(expr: Expression, symbols: Sequence[Expression]) -> bool:
 
 
 def fleet_tapes(
-    fleet: Fleet, parameters: Sequence[Expression], form: LocalForm, how: int
+    fleet: Fleet, parameters: Sequence[Expression], form: LocalForm, how: int, *, coded: bool
 ) -> tuple[dict[str, tuple[Code, Code]], list[TapeCode]]:
     """Return the tapes by the names that ``FleetView`` has for them, and their code.
 
@@ -213,6 +213,7 @@ def fleet_tapes(
         parameters: those that formulas name.
         form: the structure of the local problem.
         how: the minimiser, or ``GRADIENT`` for Algorithm 1's steps.
+        coded: whether a part of the objective is code, whose curvature nobody knows.
     """
     writer = _TapeWriter(fleet, parameters, form)
     objective, states, terms = fleet.objective, fleet.group.symbols, fleet.terms
@@ -222,7 +223,13 @@ def fleet_tapes(
     if how == GRADIENT:
         values = writer.values(terms)
         writer.finish("step", values + writer.slopes(objective, states, terms))
-    if how in (SCALAR, NEWTON, INTERIOR):
+    if how == SCALAR:
+        pull = writer.slopes(None, states, terms) + writer.slopes(objective, states, terms)
+        smooth = not coded and all(map(is_smooth, (objective, *terms)))
+        unknown = [writer.builder.number(np.nan)]
+        curvature = writer.curvatures(objective, states, terms) if smooth else unknown
+        writer.finish("pull", pull + curvature)
+    if how in (NEWTON, INTERIOR):
         writer.finish("pull", writer.slopes(None, states, terms))
     if how in (SCALAR, NEWTON):
         writer.finish("slope", writer.slopes(objective, states, terms))
@@ -282,16 +289,30 @@ class _TapeWriter:
     ) -> list[int]:
         """``df/dx_c + sum_t m_t dh_t/dx_c``."""
         builder = self.builder
-        own_slopes = {} if objective is None else gradient(objective, variables)
+        stated_slopes = {} if objective is None else gradient(objective, variables)
         priced = [gradient(h, variables) for h in terms]
         slopes = []
         for s in variables:
-            parts = [] if objective is None else [builder.value(own_slopes.get(s, ZERO))]
+            parts = [] if objective is None else [builder.value(stated_slopes.get(s, ZERO))]
             for m, dh in zip(self.prices, priced, strict=True):
                 if s in dh:
                     parts.append(builder.times(m, dh[s]))
             slopes.append(builder.fold("add", parts) if parts else builder.number(0.0))
         return slopes
+
+    def curvatures(
+        self, objective: Expression, states: Sequence[Expression], terms: Sequence[Expression]
+    ) -> list[int]:
+        """``d2f/dx_c^2 + sum_t m_t d2h_t/dx_c^2``."""
+        builder = self.builder
+        stated, priced = hessian(objective, states), [hessian(h, states) for h in terms]
+        curvatures = []
+        for s in states:
+            parts = [builder.value(stated.get((s, s), ZERO))]
+            pairs = zip(self.prices, priced, strict=True)
+            parts += [builder.times(m, second[s, s]) for m, second in pairs if (s, s) in second]
+            curvatures.append(builder.fold("add", parts))
+        return curvatures
 
 
 def _write_separable(
@@ -301,17 +322,11 @@ def _write_separable(
     terms: Sequence[Expression],
 ) -> None:
     """Gradient, curvature, pull and rows; and the hard rows alone, for projections."""
-    builder, outputs = writer.builder, writer.slopes(form.objective, states, terms)
-    curvature = hessian(form.objective, states)
-    priced = [hessian(h, states) for h in terms]
-    for s in states:
-        parts = [builder.value(curvature.get((s, s), ZERO))]
-        pairs = zip(writer.prices, priced, strict=True)
-        parts += [builder.times(m, second[s, s]) for m, second in pairs if (s, s) in second]
-        outputs.append(builder.fold("add", parts))
+    outputs = writer.slopes(form.objective, states, terms)
+    outputs += writer.curvatures(form.objective, states, terms)
     outputs += writer.slopes(None, states, terms)
     for row in form.rows:
-        outputs += _row(builder, row)
+        outputs += _row(writer.builder, row)
     writer.finish("problem", outputs)
     hard = [row for row in form.rows if row.square is None]
     writer.finish("projection", [v for row in hard for v in _row(writer.builder, row)])

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, final
+from typing import Any, Literal, final
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -25,7 +25,6 @@ from sottovoce.problem.code import Objective
 from sottovoce.problem.constraints import Constraint, row_labels
 from sottovoce.problem.costs import Cost, read_cost
 from sottovoce.problem.feasible import read_fallback, require_nonempty
-from sottovoce.problem.files.schema import check_settings
 from sottovoce.problem.fingerprint import fingerprint
 from sottovoce.problem.fleets import Fleet, fleets_of
 from sottovoce.problem.local import LocalSet, local_rows, local_set, per_group, read_start
@@ -210,8 +209,8 @@ class Problem:
             fallback=tuple(
                 map(read_fallback, per_group("fallback", fallback, groups), groups, sets)
             ),
-            privacy=MappingProxyType(check_settings("privacy", privacy)),
-            schedule=MappingProxyType(check_settings("schedule", schedule)),
+            privacy=_settings("privacy", privacy),
+            schedule=_settings("schedule", schedule),
             source=None if source is None else MappingProxyType(dict(source)),
         )
 
@@ -463,3 +462,12 @@ def _cloud(split: SplitConstraints, formula: Expression | None) -> CloudView:
 def _content(cost: Cost | None) -> tuple[object, ...]:
     """What a hash of a problem takes of its cost; nothing where there is none."""
     return () if cost is None else (cost.families, cost.formula)
+
+
+def _settings(name: Literal["privacy", "schedule"], stated: object) -> Mapping[str, Any]:
+    """The table ``[name]``, checked; the parts that read files load only where there is one."""
+    if stated is None:
+        return MappingProxyType({})
+    from sottovoce.problem.files.schema import check_settings
+
+    return MappingProxyType(check_settings(name, stated))

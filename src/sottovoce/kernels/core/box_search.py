@@ -3,9 +3,10 @@
     x = argmin over [lower, upper] of  phi(x) + sum_c weight_c (x_c - anchor_c)^2 / 2
 
 One component: phi' must not decrease. The minimiser lies within ``|phi'(anchor)| / weight`` of the
-anchor, so the search starts there and goes outwards until the slope changes its sign; then
-Chandrupatla's method (1997) closes in, never slower than bisection, until the bracket is short or
-the slope so small that, rising by ``weight`` at least, it has its zero next to here.
+anchor. The search takes Newton's step from there and then goes outwards, beyond the zero of the
+secant, until the slope changes its sign; Chandrupatla's method (1997) closes in, never slower than
+bisection. It ends when the bracket is short or the slope so small that, rising by ``weight`` at
+least, it has its zero next to here.
 ``minimise_lanes`` does the same for 16 agents: each lane makes the same evaluations as alone, so it
 has the same bits; lanes that are done wait for the others.
 
@@ -22,8 +23,9 @@ from .plain import *
 from .tape import run_tape
 
 PRECISION = 1e-13  # of a minimiser, relative to the width of its interval
-FIRST_STEP = 2.0**-10  # relative to the width: minimisers move little from round to round
-GROWTH = 32.0  # of the step while going outwards
+FIRST_STEP = 2.0**-10  # without curvature, relative to the width: minimisers move little in a round
+OVERSHOOT = 2.0  # how many times as far as the secant's zero the second step leads, to enclose it
+GROWTH = 32.0  # of that, in every further step outwards
 MAX_EVALUATIONS = 100
 OUTWARDS, CLOSING, DONE = 1.0, 2.0, 3.0  # phases of a lane
 BOX_STEPS = 25
@@ -46,17 +48,27 @@ def slope(tape, r, x):
     return value
 
 
-def minimise_scalar(tape, r, lower, upper, weight):
-    """Return the minimiser; ``tape`` gives the slope from the registers r."""
-    anchor = r[0]
-    here, force = anchor, slope(tape, r, anchor)
-    if not lower < upper or force == 0.0:
+def minimise_scalar(tape, r, force, curvature, lower, upper, weight):
+    """Return the minimiser.
+
+    Args:
+        tape: gives the slope from the registers r.
+        r: registers; the first is the anchor.
+        force: phi'(anchor).
+        curvature: phi''(anchor); NaN where it is not known.
+        lower: the least state.
+        upper: the greatest.
+        weight: of the proximal term.
+    """
+    anchor, width = r[0], upper - lower
+    here, overshoot, tolerance = anchor, OVERSHOOT, PRECISION * width
+    if not lower < upper or fabs(force) <= weight * tolerance:
         return anchor
     if force != force:
         return force
-    width = upper - lower
     reach = min(fabs(force) / weight, width) if weight > 0.0 else width
-    distance = min(reach, FIRST_STEP * width)
+    distance = fabs(force) / (curvature + weight)
+    distance = min(reach, distance if distance == distance else FIRST_STEP * width)
     while True:
         there = anchor - distance if force > 0.0 else anchor + distance
         there = min(max(there, lower), upper)
@@ -66,12 +78,12 @@ def minimise_scalar(tape, r, lower, upper, weight):
         if farther != farther:
             return farther
         if farther == 0.0 or (farther > 0.0) != (force > 0.0):
-            return find_zero(
-                tape, r, anchor, weight, here, force, there, farther, PRECISION * width
-            )
-        if distance >= reach:
+            return find_zero(tape, r, anchor, weight, here, force, there, farther, tolerance)
+        if distance >= reach or fabs(farther) <= weight * tolerance:
             return there
-        here, force, distance = there, farther, min(reach, GROWTH * distance)
+        ahead = fabs(farther * (there - here) / (force - farther))
+        distance = min(reach, distance + overshoot * max(ahead, tolerance))
+        here, force, overshoot = there, farther, GROWTH * overshoot
 
 
 def find_zero(tape, r, anchor, weight, b, slope_b, a, slope_a, tolerance):
@@ -101,12 +113,12 @@ def find_zero(tape, r, anchor, weight, b, slope_b, a, slope_a, tolerance):
     return a if fabs(slope_a) <= fabs(slope_b) else b
 
 
-def minimise_lanes(tape, r, search):
+def minimise_lanes(tape, r, force, curvature, search):
     """Fill ``search.answer``; lower, upper and weight are filled in."""
-    x, force = r, row(r, tape.outputs[0])
+    x = r
     copy(search.anchor, x)
-    run_tape(tape, r, LANES)
-    start_lanes(search, force, x)
+    start_lanes(search, force, curvature, x)
+    force = row(r, tape.outputs[0])
     while any_open(search.phase):
         run_tape(tape, r, LANES)
         advance_lanes(search, force, x)
@@ -120,7 +132,7 @@ def any_open(phase):
     return False
 
 
-def start_lanes(s, force, x):
+def start_lanes(s, force, curvature, x):
     """What the slopes at the anchors say; the next x of every lane.
 
     Here and below: loaded first, chosen by one comparison each, stored last, so that the loop
@@ -133,7 +145,8 @@ def start_lanes(s, force, x):
         reach = fabs(f) / (weight if weight > 0.0 else 1.0)
         reach = width if width < reach else reach
         reach = reach if weight > 0.0 else width
-        distance = FIRST_STEP * width
+        distance = fabs(f) / (curvature[lane] + weight)
+        distance = distance if distance == distance else FIRST_STEP * width
         distance = distance if distance < reach else reach
         there = anchor - distance
         there = there if f > 0.0 else anchor + distance
@@ -141,7 +154,7 @@ def start_lanes(s, force, x):
         there = upper if upper < there else there
         phase = OUTWARDS if lower < upper else DONE
         phase = DONE if there == anchor else phase
-        phase = DONE if f == 0.0 else phase
+        phase = DONE if fabs(f) <= weight * (PRECISION * width) else phase
         phase = phase if f == f else DONE
         answer = f if f != f else anchor
         answer = answer if lower < upper else anchor
@@ -151,6 +164,7 @@ def start_lanes(s, force, x):
         s.slope_b[lane] = f
         s.reach[lane] = reach
         s.distance[lane] = distance
+        s.overshoot[lane] = OVERSHOOT
         s.phase[lane] = phase
         s.answer[lane] = answer
         s.evaluations[lane] = 0.0
@@ -159,19 +173,23 @@ def start_lanes(s, force, x):
 
 def advance_lanes(s, force, xs):
     """Take every lane that is not done one evaluation further."""
-    most_looks = MAX_EVALUATIONS + 0.0
+    most_evaluations = MAX_EVALUATIONS + 0.0
     for lane in range(LANES):
         anchor, lower, upper = s.anchor[lane], s.lower[lane], s.upper[lane]
         weight, x = s.weight[lane], xs[lane]
         a, f_a, b, f_b = s.a[lane], s.slope_a[lane], s.b[lane], s.slope_b[lane]
         reach, distance, phase = s.reach[lane], s.distance[lane], s.phase[lane]
-        answer, looks = s.answer[lane], s.evaluations[lane]
+        answer, evaluations = s.answer[lane], s.evaluations[lane]
         value = force[lane] + weight * (x - anchor)
         up = 1.0 if value > 0.0 else 0.0
+        tolerance, small = PRECISION * (upper - lower), weight * (PRECISION * (upper - lower))
         # Outwards: has the sign changed, and if not, is there anything farther?
         crossed = 0.0 if up == (1.0 if f_b > 0.0 else 0.0) else 1.0
         crossed = 1.0 if value == 0.0 else crossed
-        wider = GROWTH * distance
+        ahead = fabs(value * (x - b) / (f_b - value))
+        ahead = ahead if ahead > tolerance else tolerance
+        overshoot = s.overshoot[lane]
+        wider = distance + overshoot * ahead
         wider = wider if wider < reach else reach
         farther = anchor - wider
         farther = farther if value > 0.0 else anchor + wider
@@ -179,6 +197,7 @@ def advance_lanes(s, force, xs):
         farther = upper if upper < farther else farther
         over = DONE if farther == x else OUTWARDS
         over = DONE if distance >= reach else over
+        over = DONE if fabs(value) <= small else over
         # Closing in: c is the third point.
         same = 1.0 if up == (1.0 if f_a > 0.0 else 0.0) else 0.0
         c, f_c = a if same > 0.0 else b, f_a if same > 0.0 else f_b
@@ -194,12 +213,11 @@ def advance_lanes(s, force, xs):
         parabola = step if ca == 0.0 else parabola
         secant = value / (value - f_other) * towards
         step = parabola if phase == CLOSING else secant
-        looks = looks + 1.0 if phase == CLOSING else looks
-        tolerance = PRECISION * (upper - lower)
+        evaluations = evaluations + 1.0 if phase == CLOSING else evaluations
         ended = CLOSING if 2.0 * tolerance < gap else DONE
-        ended = DONE if fabs(value) <= weight * tolerance else ended
+        ended = DONE if fabs(value) <= small else ended
         ended = DONE if f_other == 0.0 else ended
-        ended = DONE if looks >= most_looks else ended
+        ended = DONE if evaluations >= most_evaluations else ended
         best = x if fabs(value) <= fabs(f_other) else other
         length = step if towards > 0.0 else -step
         most = gap - tolerance
@@ -222,7 +240,8 @@ def advance_lanes(s, force, xs):
         s.b[lane] = other if closes > 0.0 else x
         s.slope_b[lane] = f_other if closes > 0.0 else value
         s.distance[lane] = distance if closes > 0.0 else wider
-        s.evaluations[lane] = looks
+        s.overshoot[lane] = GROWTH * overshoot
+        s.evaluations[lane] = evaluations
         s.answer[lane] = answer if phase == DONE else result
         s.phase[lane] = following
         goes = inside if closes > 0.0 else farther
@@ -321,7 +340,7 @@ def box_step(tape, r, x, force, lower, upper, weight, step, work):
     box, where an objective need not be defined.
     """
     d = tape.count
-    scale, rest, towards, held = work, skip(work, d), skip(work, 2 * d), skip(work, 3 * d)
+    scale, rest, towards, bound_step = work, skip(work, d), skip(work, 2 * d), skip(work, 3 * d)
     center, level = skip(work, 4 * d), skip(work, 5 * d)
     near = nearness(d, x, force, lower, upper)
     for c in range(d):
@@ -329,7 +348,7 @@ def box_step(tape, r, x, force, lower, upper, weight, step, work):
         falls: cython.bint = force[c] >= 0.0 and x[c] - lower[c] <= near * width
         rises: cython.bint = force[c] <= 0.0 and upper[c] - x[c] <= near * width
         scale[c] = 0.0 if falls or rises else width * width
-        held[c] = lower[c] - x[c] if falls else upper[c] - x[c]
+        bound_step[c] = lower[c] - x[c] if falls else upper[c] - x[c]
         rest[c] = -force[c]
         step[c] = 0.0
         towards[c] = scale[c] * rest[c]
@@ -339,7 +358,7 @@ def box_step(tape, r, x, force, lower, upper, weight, step, work):
     conjugate_gradients(tape, r, lower, upper, weight, step, work)
     for c in range(d):
         if scale[c] == 0.0:
-            step[c] = held[c]
+            step[c] = bound_step[c]
 
 
 def conjugate_gradients(tape, r, lower, upper, weight, step, work):

@@ -377,7 +377,7 @@ def outer_residual(problem, force, strongest):
     ``D22 - D12^2/D11`` of the components that no bound holds.
     """
     first, line = cython.address(problem.first), cython.address(problem.second)
-    total, fall, own, cross = (
+    total, fall, d11, d12 = (
         cython.declare(cython.double[16]), cython.declare(cython.double[16]),
         cython.declare(cython.double[16]), cython.declare(cython.double[16]),
     )  # fmt: skip
@@ -389,8 +389,8 @@ def outer_residual(problem, force, strongest):
     search_one(problem)
     for lane in range(LANES):
         fall[lane] = line.slack[lane]
-        own[lane] = first.slack[lane]
-        cross[lane] = 0.0
+        d11[lane] = first.slack[lane]
+        d12[lane] = 0.0
         total[lane] = -line.goal[lane] - line.slack[lane] * line.nu[lane]
     for c in range(problem.d):
         xs, lower, upper = row(problem.x, c), row(problem.lower, c), row(problem.upper, c)
@@ -401,12 +401,12 @@ def outer_residual(problem, force, strongest):
             s = s if x > lower[lane] else 0.0
             s = s if x < upper[lane] else 0.0
             total[lane] = total[lane] + b * x
-            own[lane] = own[lane] + a * (a * s)
-            cross[lane] = cross[lane] + a * (b * s)
+            d11[lane] = d11[lane] + a * (a * s)
+            d12[lane] = d12[lane] + a * (b * s)
             fall[lane] = fall[lane] + b * (b * s)
     for lane in range(LANES):
         inactive = (first.left[lane] == 0.0) & (first.right[lane] == 0.0)
-        lost = cross[lane] * cross[lane] / (own[lane] if own[lane] > 0.0 else 1.0)
+        lost = d12[lane] * d12[lane] / (d11[lane] if d11[lane] > 0.0 else 1.0)
         line.residual[lane] = total[lane]
         line.fall[lane] = fall[lane] - (0.0 if inactive else lost)
 
@@ -453,16 +453,16 @@ def run_search(d, rows, data, outputs, work):
             slack.
         work: ``search_rows(d)`` rows.
     """
-    problem = cython.declare(SeparableProblem)
-    at = cython.address(problem)
-    lay_out_separable(at, d, doubles(work))
+    storage = cython.declare(SeparableProblem)
+    problem = cython.address(storage)
+    lay_out_separable(problem, d, doubles(work))
     numbers = doubles(data)
-    at.r = numbers
-    at.outputs = ints(outputs)
-    at.point = numbers
-    at.last = numbers
-    at.lower = row(numbers, 4 * d)
-    at.upper = row(numbers, 5 * d)
-    at.x = row(numbers, 6 * d)
-    free_minimum(at, numbers, 0.0, 0.0)
-    search(at, rows, 3 * d)
+    problem.r = numbers
+    problem.outputs = ints(outputs)
+    problem.point = numbers
+    problem.last = numbers
+    problem.lower = row(numbers, 4 * d)
+    problem.upper = row(numbers, 5 * d)
+    problem.x = row(numbers, 6 * d)
+    free_minimum(problem, numbers, 0.0, 0.0)
+    search(problem, rows, 3 * d)

@@ -50,7 +50,7 @@ cdef struct FleetView:
     double* result           # minimisers of a block
     double* work
     TapeView contributions   # h
-    TapeView pull            # d(lambda'h)/dx
+    TapeView pull            # d(lambda'h)/dx; of a scalar d(f + lambda'h)/dx and its derivative, too
     TapeView slope           # d(f + lambda'h)/dx
     TapeView step            # h, d(f + lambda'h)/dx
     TapeView problem         # of a separable problem: gradient, curvature, pull, rows
@@ -71,9 +71,11 @@ cdef Py_ssize_t lanes_used(FleetView* fleet, Py_ssize_t b) noexcept nogil
 cdef void load(FleetView* fleet, Py_ssize_t b, double* states) noexcept nogil
 cdef void set_prices(FleetView* fleet, double* price) noexcept nogil
 cdef void weigh_prices(FleetView* fleet, Py_ssize_t b, double* price) noexcept nogil
+cdef void weigh_entries(FleetView* fleet, Py_ssize_t agent, double* multiplier, double* price) noexcept nogil
 cdef void add_scaled(double* to, double* a, double value, Py_ssize_t width) noexcept nogil
 cdef void add_scaled_row(out_row to, in_row a, double value) noexcept nogil
 cdef void add_contributions(FleetView* fleet, Py_ssize_t b, TapeView* tape, double* grid, bint gridded, double* sums) noexcept nogil
+cdef void add_entries(FleetView* fleet, Py_ssize_t agent, Py_ssize_t lane, TapeView* tape, double* grid, bint gridded, double* sums) noexcept nogil
 cdef void add_term(double* to, double* h, double step, Py_ssize_t used) noexcept nogil
 cdef void add_weighted(double* to, double* h, double* weight, double step, Py_ssize_t used) noexcept nogil
 cdef void clear(FleetView* fleet) noexcept nogil

@@ -9,7 +9,7 @@ A term h_t adds to the sums in one of three ways:
 
     plain     h_t to row term_row[t]
     dense     W[r, i] h_t to row first_row + r terms + t, W laid out by blocks
-    entries   by agent: weight times h_term to row, a sparse table
+    entries   by agent: weight times h_term to row, a sparse table; all terms of an agent alone
 
 Sums are kept per lane and chunk of blocks and added in a fixed order: no number depends on how many
 threads there are.
@@ -44,9 +44,9 @@ def lanes_used(fleet, b):
 
 def load(fleet, b, states):
     """States and parameters of block b into registers."""
-    width, own = fleet.width, fleet.parameters * fleet.width
+    width, size = fleet.width, fleet.parameters * fleet.width
     copy_some(fleet.r, skip(states, b * fleet.d * width), fleet.d * width)
-    copy_some(skip(fleet.r, fleet.n * width), skip(fleet.data, b * own), own)
+    copy_some(skip(fleet.r, fleet.n * width), skip(fleet.data, b * size), size)
 
 
 def set_prices(fleet, price):
@@ -76,10 +76,14 @@ def weigh_prices(fleet, b, price):
                 add_scaled(to, skip(weights, r * width), value, width)
     if fleet.entries > 0:
         for lane in range(lanes_used(fleet, b)):
-            agent = b * width + lane
-            for e in range(fleet.entry_start[agent], fleet.entry_start[agent + 1]):
-                at = fleet.entry_term[e] * width + lane
-                multiplier[at] += price[fleet.entry_row[e]] * fleet.entry_weight[e]
+            weigh_entries(fleet, b * width + lane, skip(multiplier, lane), price)
+
+
+def weigh_entries(fleet, agent, multiplier, price):
+    """Add the entries' part of an agent's multipliers."""
+    for e in range(fleet.entry_start[agent], fleet.entry_start[agent + 1]):
+        t = fleet.entry_term[e] * fleet.width
+        multiplier[t] += price[fleet.entry_row[e]] * fleet.entry_weight[e]
 
 
 def add_scaled(to, a, value, width):
@@ -105,15 +109,14 @@ def add_contributions(fleet, b, tape, grid, gridded, sums):
         tape: its first outputs are h_t.
         grid: the grid of every sum.
         gridded: whether contributions are integers, numbers of grid steps.
-        sums: where entries, and all of an agent alone, go; others stay in lanes until ``gather``.
+        sums: where entries go; others stay in lanes until ``gather``.
     """
     width, used = fleet.width, lanes_used(fleet, b)
-    alone: cython.bint = fleet.count == 1
     for t in range(fleet.terms):
         o = fleet.term_row[t]
         if o >= 0:
-            to = skip(sums, o) if alone else skip(fleet.lane_sums, t * width)
-            add_term(to, output(fleet, tape, t), grid[o] if gridded else 0.0, used)
+            to, step = skip(fleet.lane_sums, t * width), grid[o] if gridded else 0.0
+            add_term(to, output(fleet, tape, t), step, used)
     for s in range(fleet.dense):
         rows, terms, first = fleet.dense_rows[s], fleet.dense_terms[s], fleet.dense_first[s]
         weights = skip(fleet.dense_weights, fleet.dense_start[s] + b * rows * width)
@@ -121,24 +124,25 @@ def add_contributions(fleet, b, tape, grid, gridded, sums):
             for t in range(terms):
                 i = r * terms + t
                 to = skip(fleet.lane_sums, (fleet.dense_sum[s] + i) * width)
-                to = skip(sums, fleet.dense_row[s] + i) if alone else to
                 step = grid[fleet.dense_row[s] + i] if gridded else 0.0
                 h = output(fleet, tape, first + t)
                 add_weighted(to, h, skip(weights, r * width), step, used)
     if fleet.entries > 0:
         for lane in range(used):
-            agent = b * width + lane
-            for e in range(fleet.entry_start[agent], fleet.entry_start[agent + 1]):
-                o = fleet.entry_row[e]
-                value = output(fleet, tape, fleet.entry_term[e])[lane] * fleet.entry_weight[e]
-                sums[o] += rint(value / grid[o]) if gridded else value
+            add_entries(fleet, b * width + lane, lane, tape, grid, gridded, sums)
+
+
+def add_entries(fleet, agent, lane, tape, grid, gridded, sums):
+    """Add the entries of an agent."""
+    for e in range(fleet.entry_start[agent], fleet.entry_start[agent + 1]):
+        o = fleet.entry_row[e]
+        value = output(fleet, tape, fleet.entry_term[e])[lane] * fleet.entry_weight[e]
+        sums[o] += rint(value / grid[o]) if gridded else value
 
 
 def add_term(to, h, step, used):
     """``to += h``, in grid steps where there is a grid."""
-    if used == 1:
-        to[0] += rint(h[0] / step) if step > 0.0 else h[0]
-    elif step > 0.0:
+    if step > 0.0:
         for lane in range(used):
             to[lane] += rint(h[lane] / step)
     elif used == LANES:
@@ -162,15 +166,12 @@ def add_weighted(to, h, weight, step, used):
 
 def clear(fleet):
     """Empty the lanes' sums before a chunk."""
-    if fleet.count > 1:
-        fill(fleet.lane_sums, 0.0, fleet.sum_rows * fleet.width)
+    fill(fleet.lane_sums, 0.0, fleet.sum_rows * fleet.width)
 
 
 def gather(fleet, sums):
     """Add the lanes' sums to a chunk's, in order."""
     width = fleet.width
-    if fleet.count == 1:
-        return
     for t in range(fleet.terms):
         if fleet.term_row[t] >= 0:
             gather_row(skip(fleet.lane_sums, t * width), skip(sums, fleet.term_row[t]), width)

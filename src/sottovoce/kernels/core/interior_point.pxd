@@ -31,19 +31,19 @@ cdef double START_MARGIN, MIN_SLACK, TO_BOUNDARY, GAP, RESIDUAL, ROUNDING, PIVOT
 
 cdef Py_ssize_t iterate_size(Py_ssize_t n, Py_ssize_t m, Py_ssize_t q) noexcept nogil
 cpdef Py_ssize_t interior_work(Py_ssize_t n, Py_ssize_t m, Py_ssize_t q) noexcept nogil
-cdef void lay_out_interior(Interior* at, Py_ssize_t n, Py_ssize_t m, Py_ssize_t q, double* work) noexcept nogil
-cdef void derive(Interior* at, Py_ssize_t n, Py_ssize_t m, Py_ssize_t q) noexcept nogil
-cdef void scatter(TapeView* tape, double* r, Interior* at) noexcept nogil
-cdef void interior_minimum(Interior* at, double* anchor, double* weight, double* lower, double* upper, double* out, double* work) noexcept nogil
-cdef void start_interior(Interior* at, double* anchor, double* lower, double* upper, Py_ssize_t n) noexcept nogil
-cdef double choose_scales(Interior* at, Py_ssize_t n, Py_ssize_t m, Py_ssize_t q) noexcept nogil
-cdef void scale_derivatives(Interior* at, double scale, Py_ssize_t n, Py_ssize_t rows) noexcept nogil
-cdef void start_slacks(Interior* at, Py_ssize_t n, Py_ssize_t m, Py_ssize_t q) noexcept nogil
-cdef double residuals(Interior* at, Py_ssize_t n, Py_ssize_t m, Py_ssize_t q) noexcept nogil
-cdef double mean_gap(Interior* at, Py_ssize_t n, Py_ssize_t m, Py_ssize_t q, double share) noexcept nogil
-cdef void factorise_newton(Interior* at, Py_ssize_t n, Py_ssize_t m, Py_ssize_t q) noexcept nogil
+cdef void lay_out_interior(Interior* ip, Py_ssize_t n, Py_ssize_t m, Py_ssize_t q, double* work) noexcept nogil
+cdef void derive(Interior* ip, Py_ssize_t n, Py_ssize_t m, Py_ssize_t q) noexcept nogil
+cdef void scatter(TapeView* tape, double* r, Interior* ip) noexcept nogil
+cdef void interior_minimum(Interior* ip, double* anchor, double* weight, double* lower, double* upper, double* out, double* work) noexcept nogil
+cdef void start_interior(Interior* ip, double* anchor, double* lower, double* upper, Py_ssize_t n) noexcept nogil
+cdef double choose_scales(Interior* ip, Py_ssize_t n, Py_ssize_t m, Py_ssize_t q) noexcept nogil
+cdef void scale_derivatives(Interior* ip, double scale, Py_ssize_t n, Py_ssize_t rows) noexcept nogil
+cdef void start_slacks(Interior* ip, Py_ssize_t n, Py_ssize_t m, Py_ssize_t q) noexcept nogil
+cdef double residuals(Interior* ip, Py_ssize_t n, Py_ssize_t m, Py_ssize_t q) noexcept nogil
+cdef double mean_gap(Interior* ip, Py_ssize_t n, Py_ssize_t m, Py_ssize_t q, double share) noexcept nogil
+cdef void factorise_newton(Interior* ip, Py_ssize_t n, Py_ssize_t m, Py_ssize_t q) noexcept nogil
 cdef void pivoted(Py_ssize_t n, double* matrix, double* least) noexcept nogil
-cdef double predictor_corrector(Interior* at, Py_ssize_t n, Py_ssize_t m, Py_ssize_t q, double gap) noexcept nogil
-cdef void newton_step(Interior* at, Py_ssize_t n, Py_ssize_t m, Py_ssize_t q) noexcept nogil
-cdef double longest_share(Interior* at, Py_ssize_t n, Py_ssize_t m, Py_ssize_t q) noexcept nogil
-cdef void take_step(Interior* at, double share, double* lower, double* upper, Py_ssize_t n, Py_ssize_t m, Py_ssize_t q) noexcept nogil
+cdef double predictor_corrector(Interior* ip, Py_ssize_t n, Py_ssize_t m, Py_ssize_t q, double gap) noexcept nogil
+cdef void newton_step(Interior* ip, Py_ssize_t n, Py_ssize_t m, Py_ssize_t q) noexcept nogil
+cdef double longest_share(Interior* ip, Py_ssize_t n, Py_ssize_t m, Py_ssize_t q) noexcept nogil
+cdef void take_step(Interior* ip, double share, double* lower, double* upper, Py_ssize_t n, Py_ssize_t m, Py_ssize_t q) noexcept nogil

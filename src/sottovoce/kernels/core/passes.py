@@ -30,7 +30,7 @@ MEASURES = 4  # objective, residual, squared errors of the answer and of x
 
 def chunk_start(fleet, chunk, chunks):
     """The first block of a chunk."""
-    return chunk * fleet.blocks if chunks == 1 else chunk * fleet.blocks // chunks
+    return chunk * fleet.blocks // chunks
 
 
 def contribute(fleet, chunk, chunks, grid, gridded, sums):
@@ -60,6 +60,10 @@ def minimise(fleet, chunk, chunks, price, grid, gridded, sums, theta, retained, 
         share: the round's weight in the answer.
     """
     size = fleet.d * fleet.width
+    if fleet.how == SCALAR and fleet.width == 1:
+        if chunk == chunks - 1:
+            minimise_number(fleet, price, grid, gridded, sums, theta, retained, share)
+        return
     clear(fleet)
     set_prices(fleet, price)
     for b in range(chunk_start(fleet, chunk, chunks), chunk_start(fleet, chunk + 1, chunks)):
@@ -78,11 +82,35 @@ def minimise(fleet, chunk, chunks, price, grid, gridded, sums, theta, retained, 
     gather(fleet, sums)
 
 
+def minimise_number(fleet, price, grid, gridded, sums, theta, retained, share):
+    """The same for an agent alone whose state is a number: no blocks, no lanes, no components."""
+    lower, upper, multiplier = fleet.lower[0], fleet.upper[0], skip(fleet.r, fleet.multiplier)
+    pull, slope = cython.address(fleet.pull), cython.address(fleet.slope)
+    if gridded:
+        average(fleet.mean, fleet.x, share, 1)
+    for t in range(fleet.terms):
+        multiplier[t] = 0.0
+    weigh_entries(fleet, 0, multiplier, price)
+    trail(fleet.center, fleet.x, 1)
+    load(fleet, 0, fleet.center)
+    run_tape(pull, fleet.r, 1)
+    now = fabs(output(fleet, pull, 0)[0]) * (upper - lower)
+    fleet.worth[0] = decayed_maximum(fleet.worth[0], now, retained)
+    weight = proximal_weight(fleet.worth[0], lower, upper, theta)
+    force, curvature = output(fleet, pull, 1)[0], output(fleet, pull, 2)[0]
+    if not cython.compiled:
+        if slope.callback is not None and lower < upper:  # an objective that is Python code
+            force += slope.callback(fleet.r[0])
+    fleet.result[0] = minimise_scalar(slope, fleet.r, force, curvature, lower, upper, weight)
+    if not gridded:
+        average(fleet.mean, fleet.result, share, 1)
+    fleet.x[0] = fleet.r[0] = fleet.result[0]
+    run_tape(cython.address(fleet.contributions), fleet.r, 1)
+    add_entries(fleet, 0, 0, cython.address(fleet.contributions), grid, gridded, sums)
+
+
 def average(mean, x, share, size):
     """``mean += share (x - mean)``."""
-    if size == 1:  # a scalar state alone: no vector loop to set up
-        mean[0] += share * (x[0] - mean[0])
-        return
     for i in range(size):
         mean[i] += share * (x[i] - mean[i])
 
@@ -108,18 +136,16 @@ def solve_block(fleet, b, states, theta, retained, near):
     load(fleet, b, states)
     if fleet.how == SEPARABLE:
         solve_separable(fleet, b, theta, retained, near)
-    elif fleet.how == SCALAR and fleet.width == LANES:
-        solve_scalars(fleet, b, theta, retained)
     elif fleet.how == SCALAR:
-        solve_scalar(fleet, b, theta, retained)
+        solve_scalars(fleet, b, theta, retained)
     elif fleet.how == NEWTON:
         solve_box(fleet, b, theta, retained)
     else:
         solve_interior(fleet, b, theta, retained, near, True)
 
 
-def largest_worth(worth, now, retained):
-    """``max(w, r W)``: what the sums are worth to an agent over its box."""
+def decayed_maximum(worth, now, retained):
+    """``max(w, r W)``: the largest ``w``, what sums are worth to an agent over its box, fading."""
     before = worth * (retained if now > 0.0 else UNPRICED)
     return now if now > before else before
 
@@ -139,19 +165,19 @@ def proximal_weights(fleet, b, theta, retained, weight):
     for c in range(fleet.d):
         size = fabs(output(fleet, tape, c)[0]) * (upper[c] - lower[c])
         now = size if size > now else now
-    fleet.worth[b] = largest_worth(fleet.worth[b], now, retained)
+    fleet.worth[b] = decayed_maximum(fleet.worth[b], now, retained)
     for c in range(fleet.d):
         weight[c] = proximal_weight(fleet.worth[b], lower[c], upper[c], theta)
 
 
-def remember_worths(worth, now, retained):
+def update_worths(worth, now, retained):
     """``W := max(w, r W)`` in lanes."""
     for lane in range(LANES):
-        worth[lane] = largest_worth(worth[lane], now[lane], retained)
+        worth[lane] = decayed_maximum(worth[lane], now[lane], retained)
 
 
-def keep_worth(now, pull, lower, upper):
-    """``now := max(now, |pull| width)`` in lanes."""
+def raise_worths(now, pull, lower, upper):
+    """``w := max(w, |pull| width)`` in lanes."""
     for lane in range(LANES):
         size = fabs(pull[lane]) * (upper[lane] - lower[lane])
         now[lane] = size if size > now[lane] else now[lane]
@@ -163,32 +189,21 @@ def weight_row(to, worth, lower, upper, theta):
         to[lane] = proximal_weight(worth[lane], lower[lane], upper[lane], theta)
 
 
-def solve_scalar(fleet, b, theta, retained):
-    """One agent whose state is a number."""
-    lower, upper = lower_of(fleet, b)[0], upper_of(fleet, b)[0]
-    fleet.result[0] = fleet.r[0]
-    if lower < upper:
-        tape = cython.address(fleet.pull)
-        run_tape(tape, fleet.r, 1)
-        now = fabs(output(fleet, tape, 0)[0]) * (upper - lower)
-        fleet.worth[b] = largest_worth(fleet.worth[b], now, retained)
-        weight = proximal_weight(fleet.worth[b], lower, upper, theta)
-        tape = cython.address(fleet.slope)
-        fleet.result[0] = minimise_scalar(tape, fleet.r, lower, upper, weight)
-
-
 def solve_scalars(fleet, b, theta, retained):
-    """Sixteen of them."""
+    """Sixteen agents whose states are numbers."""
     lanes, worth = cython.declare(LaneSearch), skip(fleet.worth, b * LANES)
     lower, upper, tape = lower_of(fleet, b), upper_of(fleet, b), cython.address(fleet.pull)
     copy(lanes.lower, lower)
     copy(lanes.upper, upper)
     run_tape(tape, fleet.r, LANES)
     spread(lanes.weight, 0.0)
-    keep_worth(lanes.weight, output(fleet, tape, 0), lower, upper)
-    remember_worths(worth, lanes.weight, retained)
+    raise_worths(lanes.weight, output(fleet, tape, 0), lower, upper)
+    update_worths(worth, lanes.weight, retained)
     weight_row(lanes.weight, worth, lower, upper, theta)
-    minimise_lanes(cython.address(fleet.slope), fleet.r, cython.address(lanes))
+    force, curvature = output(fleet, tape, 1), output(fleet, tape, 2)
+    minimise_lanes(
+        cython.address(fleet.slope), fleet.r, force, curvature, cython.address(lanes)
+    )  # fmt: skip
     copy(fleet.result, lanes.answer)
 
 
@@ -202,30 +217,32 @@ def solve_box(fleet, b, theta, retained):
 
 def solve_separable(fleet, b, theta, retained, near):
     """Sixteen agents with a separable quadratic and up to two rows."""
-    d, problem, now = fleet.d, cython.declare(SeparableProblem), cython.declare(cython.double[16])
-    tape, at = cython.address(fleet.problem), cython.address(problem)
+    d, storage, now = fleet.d, cython.declare(SeparableProblem), cython.declare(cython.double[16])
+    tape, problem = cython.address(fleet.problem), cython.address(storage)
     worth = skip(fleet.worth, b * LANES)
     run_tape(tape, fleet.r, LANES)
-    lay_out_block(fleet, b, tape, at)
+    lay_out_block(fleet, b, tape, problem)
     if theta > 0.0:
         spread(now, 0.0)
         for c in range(d):
-            keep_worth(now, output(fleet, tape, 2 * d + c), row(at.lower, c), row(at.upper, c))
-        remember_worths(worth, now, retained)
-    free_minimum(at, worth, theta, near)
-    search(at, fleet.linear_rows, 3 * d)
+            raise_worths(
+                now, output(fleet, tape, 2 * d + c), row(problem.lower, c), row(problem.upper, c)
+            )
+        update_worths(worth, now, retained)
+    free_minimum(problem, worth, theta, near)
+    search(problem, fleet.linear_rows, 3 * d)
 
 
-def lay_out_block(fleet, b, tape, at):
+def lay_out_block(fleet, b, tape, problem):
     """A block's problem: its states, its box, its tape, and where its answer goes."""
-    lay_out_separable(at, fleet.d, fleet.work)
-    at.r = fleet.r
-    at.outputs = tape.outputs
-    at.point = fleet.r
-    at.last = skip(fleet.x, b * fleet.d * LANES)
-    at.lower = lower_of(fleet, b)
-    at.upper = upper_of(fleet, b)
-    at.x = fleet.result
+    lay_out_separable(problem, fleet.d, fleet.work)
+    problem.r = fleet.r
+    problem.outputs = tape.outputs
+    problem.point = fleet.r
+    problem.last = skip(fleet.x, b * fleet.d * LANES)
+    problem.lower = lower_of(fleet, b)
+    problem.upper = upper_of(fleet, b)
+    problem.x = fleet.result
 
 
 def solve_interior(fleet, b, theta, retained, near, with_objective):
@@ -243,18 +260,18 @@ def solve_interior(fleet, b, theta, retained, near, with_objective):
         upper[d + e] = fleet.extra_upper[b * (n - d) + e]
         anchor[d + e] = 0.5 * (lower[d + e] + upper[d + e])
         weight[d + e] = 0.0
-    problem = cython.declare(Interior)
-    at = cython.address(problem)
-    at.n = n
-    at.m = fleet.inequalities
-    at.q = fleet.equalities
-    at.rows = cython.address(fleet.rows)
-    at.objective = cython.address(fleet.objective)
-    at.with_objective = with_objective
-    at.r = fleet.r
-    at.row_multiplier = fleet.row_multiplier
+    storage = cython.declare(Interior)
+    ip = cython.address(storage)
+    ip.n = n
+    ip.m = fleet.inequalities
+    ip.q = fleet.equalities
+    ip.rows = cython.address(fleet.rows)
+    ip.objective = cython.address(fleet.objective)
+    ip.with_objective = with_objective
+    ip.r = fleet.r
+    ip.row_multiplier = fleet.row_multiplier
     out, rest = skip(work, 4 * n), skip(work, 5 * n)
-    interior_minimum(at, anchor, weight, lower, upper, out, rest)
+    interior_minimum(ip, anchor, weight, lower, upper, out, rest)
     copy_some(fleet.result, out, d)
 
 
@@ -282,17 +299,17 @@ def clip_block(fleet, b):
 
 def project_separable(fleet, b):
     """Into the box and the hard rows: w is 1, and the free minimum p."""
-    problem = cython.declare(SeparableProblem)
-    at = cython.address(problem)
+    storage = cython.declare(SeparableProblem)
+    problem = cython.address(storage)
     run_tape(cython.address(fleet.projection), fleet.r, LANES)
-    lay_out_block(fleet, b, cython.address(fleet.projection), at)
-    spread(at.force, 0.0)
+    lay_out_block(fleet, b, cython.address(fleet.projection), problem)
+    spread(problem.force, 0.0)
     for c in range(fleet.d):
-        copy(row(at.x, c), row(at.point, c))
-        spread(row(at.flexibility, c), 1.0)
-        keep_largest(at.force, row(at.upper, c))
-        keep_largest(at.force, row(at.lower, c))
-    search(at, fleet.hard_rows, 0)
+        copy(row(problem.x, c), row(problem.point, c))
+        spread(row(problem.flexibility, c), 1.0)
+        keep_largest(problem.force, row(problem.upper, c))
+        keep_largest(problem.force, row(problem.lower, c))
+    search(problem, fleet.hard_rows, 0)
 
 
 def measure(fleet, chunk, chunks, price, sums, p):
@@ -363,11 +380,11 @@ def gradient_step(fleet, chunk, chunks, price, sums, gamma, alpha):
         lower, upper = lower_of(fleet, b), upper_of(fleet, b)
         for c in range(d):
             slope = output(fleet, tape, fleet.terms + c)
-            at, x = c * width, skip(fleet.x, (b * d + c) * width)
+            offset, x = c * width, skip(fleet.x, (b * d + c) * width)
             if width == LANES:
-                step_row(x, slope, skip(lower, at), skip(upper, at), gamma, alpha)
+                step_row(x, slope, skip(lower, offset), skip(upper, offset), gamma, alpha)
             else:
-                x[0] = projected_step(x[0], slope[0], lower[at], upper[at], gamma, alpha)
+                x[0] = projected_step(x[0], slope[0], lower[offset], upper[offset], gamma, alpha)
     gather(fleet, sums)
 
 

@@ -102,9 +102,6 @@ cdef inline void copy_some(double* to, const double* a, Py_ssize_t count) noexce
 
 cdef inline void fill(double* to, double value, Py_ssize_t count) noexcept nogil:
     cdef Py_ssize_t i
-    if count == 1:
-        to[0] = value
-        return
     for i in range(count):
         to[i] = value
 

@@ -188,8 +188,8 @@ class RunCore:
         view.arrivals = 0
         view.mark_count = len(marks)
         view.transcribed = len(transcript) > 0
-        given = {"counter": counter, "marks": marks, "trace": trace, "transcript": transcript}
-        fill_run_view(view, given)
+        arrays = {"counter": counter, "marks": marks, "trace": trace, "transcript": transcript}
+        fill_run_view(view, arrays)
         numbers = doubles(steps)
         prices: cython.bint = self.cloud is not None
         with cython.nogil:

@@ -29,10 +29,10 @@ def run_tape(tape, r, width):
 
 def interpret(code, size, r, width):
     """Evaluate; the compiler knows the operation in each branch, too."""
-    at: cython.Py_ssize_t = 0
-    while at < size:
-        op, run, length = code[at], skip_int(code, at + 2), code[at + 1]
-        at += 2 + length
+    position: cython.Py_ssize_t = 0
+    while position < size:
+        op, run, length = code[position], skip_int(code, position + 2), code[position + 1]
+        position += 2 + length
         if op == ADD:
             repeat(ADD, run, length, r, width)
         elif op == SUB:
@@ -71,11 +71,13 @@ def interpret(code, size, r, width):
 
 def repeat(op, run, length, r, width):
     """Instructions of one operation."""
-    at: cython.Py_ssize_t = 0
-    while at < length:
-        to, a = skip(r, run[at] * width), skip(r, run[at + 1] * width)
-        operate(op, to, a, skip(r, run[at + 2] * width), skip(r, run[at + 3] * width), width)
-        at += 4
+    position: cython.Py_ssize_t = 0
+    while position < length:
+        to, a = skip(r, run[position] * width), skip(r, run[position + 1] * width)
+        operate(
+            op, to, a, skip(r, run[position + 2] * width), skip(r, run[position + 3] * width), width
+        )
+        position += 4
 
 
 def operate(op, to, a, b, c, width):
@@ -120,10 +122,10 @@ def compute(op, a, b, c):
 def total(run, length, r, width, products):
     """Sums of registers from the first; or, to the first, of products of the pairs that follow."""
     value = cython.declare(cython.double[16])
-    at: cython.Py_ssize_t = 0
-    while at < length:
-        i, end = at + 3, at + 2 + run[at + 1]
-        copy_some(value, skip(r, run[at + 2] * width), width)
+    position: cython.Py_ssize_t = 0
+    while position < length:
+        i, end = position + 3, position + 2 + run[position + 1]
+        copy_some(value, skip(r, run[position + 2] * width), width)
         while i < end:
             if products:
                 accumulate_product(
@@ -133,8 +135,8 @@ def total(run, length, r, width, products):
             else:
                 accumulate(value, skip(r, run[i] * width), width)
                 i += 1
-        copy_some(skip(r, run[at] * width), value, width)
-        at = end
+        copy_some(skip(r, run[position] * width), value, width)
+        position = end
 
 
 def accumulate(value, a, width):
