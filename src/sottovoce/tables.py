@@ -1,4 +1,4 @@
-"""Small tables that print as text, and show as HTML in a notebook."""
+"""The table of every command and study: it prints as text, and shows as HTML in a notebook."""
 
 from __future__ import annotations
 
@@ -17,12 +17,16 @@ class PlainTable:
         columns: the headings, empty for a table of names and values.
         rows: the cells, as text.
         notes: sentences below it.
+        framed: whether a terminal draws lines around it.
+        words: whether cells are sentences, which a terminal folds, and not figures.
     """
 
     title: str
     rows: tuple[tuple[str, ...], ...]
     columns: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    framed: bool = False
+    words: bool = False
 
     def __str__(self) -> str:
         lines = [self.columns, *self.rows] if self.columns else list(self.rows)

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 import numpy as np
-from rich.markup import escape
-from rich.table import Table
 
-from sottovoce.cli.console import picked, table_of
+from sottovoce.cli.console import picked
 from sottovoce.formula.canonical import substitute
 from sottovoce.formula.expression import ZERO, Expression, nodes, number, symbol
 from sottovoce.privacy.adjacency import adjacency_of
@@ -19,6 +17,7 @@ from sottovoce.privacy.gaussian import Attacker
 from sottovoce.privacy.statement import down, feasibility_data, hidden, not_covered, up
 from sottovoce.privacy.trust import WORDS, trust_of
 from sottovoce.problem.problem import violation
+from sottovoce.tables import PlainTable
 
 if TYPE_CHECKING:
     from sottovoce.certificate.certificate import Certificate
@@ -43,13 +42,6 @@ _QUANTITIES = {
     "last_error_price": "|price - price_hat| of the last iterate",
 }
 _IN_SUMMARY = ("violation", "objective")
-_COLOURS = {
-    "proven": "green",
-    "numerical": "yellow",
-    "fails": "bold red",
-    "unchecked": "cyan",
-    "note": "cyan",
-}
 
 
 def certificate_data(certificate: Certificate) -> dict[str, object]:
@@ -82,7 +74,7 @@ def certificate_data(certificate: Certificate) -> dict[str, object]:
     }
 
 
-def certificate_tables(certificate: Certificate) -> list[Table]:
+def certificate_tables(certificate: Certificate) -> list[PlainTable]:
     """Return a certificate as tables: assumptions, domain, sums and sensitivities."""
     return [
         _assumptions(certificate),
@@ -101,23 +93,29 @@ def _box(group: Group) -> dict[str, object]:
     }
 
 
-def _assumptions(certificate: Certificate) -> Table:
-    columns = ("assumption", "status", "how")
-    table = table_of("Assumptions of Theorem 1", *columns, words=True)
+def _assumptions(certificate: Certificate) -> PlainTable:
+    rows = []
     for a in certificate.assumptions:
         witness = ", ".join(f"{name} = {v:.6g}" for name, v in (a.witness or {}).items())
-        how = a.detail if a.witness is None else f"{a.detail} at {witness}"
-        table.add_row(a.name, f"[{_COLOURS[a.status]}]{a.status}[/]", how)
-    return table
+        rows.append((a.name, a.status, f"{a.detail} at {witness}" if a.witness else a.detail))
+    columns = ("assumption", "status", "how")
+    return _framed("Assumptions of Theorem 1", columns, rows, words=True)
 
 
-def _domain(certificate: Certificate) -> Table:
+def _domain(certificate: Certificate) -> PlainTable:
     title = "Domain: original box and what the constraints leave of it, plus a margin"
-    table = table_of(title, "agent", "original", "kept", words=True)
-    for before, after in zip(certificate.cloud.groups, certificate.domain, strict=True):
-        for c, component in enumerate(before.symbols[:_SHOWN]):
-            table.add_row(component.name, _range(before, c), _range(after, c))
-    return table
+    rows = [
+        (component.name, _range(original, c), _range(tightened, c))
+        for original, tightened in zip(certificate.cloud.groups, certificate.domain, strict=True)
+        for c, component in enumerate(original.symbols[:_SHOWN])
+    ]
+    return _framed(title, ("agent", "original", "tightened"), rows, words=True)
+
+
+def _framed(
+    title: str, columns: tuple[str, ...], rows: Iterable[tuple[str, ...]], *, words: bool = False
+) -> PlainTable:
+    return PlainTable(title=title, columns=columns, rows=tuple(rows), framed=True, words=words)
 
 
 def _range(group: Group, c: int) -> str:
@@ -179,35 +177,33 @@ def _interval(lower: float, upper: float) -> str:
     return f"<= {upper:.6g}" if np.isinf(lower) else f"between {lower:.6g} and {upper:.6g}"
 
 
-def _sums(certificate: Certificate) -> Table:
+def _sums(certificate: Certificate) -> PlainTable:
     title = "Sums: what agents contribute to, and where it must lie"
     columns = ("constraint", "sum", "formula", "must be", "why")
-    table = table_of(title, *columns, words=True)
-    rows = list(_sum_rows(certificate))
-    for row in rows[:_SHOWN]:
-        table.add_row(*(escape(cell or "none") for cell in row.values()))
-    if len(rows) > _SHOWN:
-        table.add_row(f"... {len(rows) - _SHOWN} more", "", "", "", "")
-    return table
+    listed = list(_sum_rows(certificate))
+    rows = [tuple(cell or "none" for cell in row.values()) for row in listed[:_SHOWN]]
+    if len(listed) > _SHOWN:
+        rows.append((f"... {len(listed) - _SHOWN} more", "", "", "", ""))
+    return _framed(title, columns, rows, words=True)
 
 
-def _sensitivities(certificate: Certificate) -> Table:
-    S = certificate.sensitivity
-    table = table_of(
-        f"Sensitivity S of outputs to agents: certified bound and largest value found "
-        f"(largest gap {up(100 * S.gap(), 3)}%)",
-        *("output", "agent", "certified", "found"),
-    )
-    labels = certificate.cloud.sums.labels()
+def _sensitivities(certificate: Certificate) -> PlainTable:
+    S, labels = certificate.sensitivity, certificate.cloud.sums.labels()
     if S.agents > _SHOWN:
-        for label, peak in list(zip(labels, S.largest(), strict=True))[:_SHOWN]:
-            table.add_row(label, f"worst of {S.agents:,}", up(peak, 9), "")
-        return table
-    upper, found, names = S.dense(), S.dense_found(), certificate.cloud.agent_labels()
-    for o, agent in np.argwhere(upper > 0):
-        bound, seen = up(upper[o, agent], 9), down(found[o, agent], 9)
-        table.add_row(labels[o], names[agent], bound, seen)
-    return table
+        peaks = list(zip(labels, S.largest(), strict=True))[:_SHOWN]
+        rows = [(label, f"worst of {S.agents:,}", up(peak, 9), "") for label, peak in peaks]
+    else:
+        upper, attained, names = S.dense(), S.dense_found(), certificate.cloud.agent_labels()
+        rows = [
+            (labels[o], names[agent], up(upper[o, agent], 9), down(attained[o, agent], 9))
+            for o, agent in np.argwhere(upper > 0)
+        ]
+    return _framed(
+        "Sensitivity S of outputs to agents: certified bound and largest value attained "
+        f"(largest gap {up(100 * S.gap(), 3)}%)",
+        ("output", "agent", "certified", "attained"),
+        rows,
+    )
 
 
 def unsafe_defaults(certificate: Certificate) -> list[str]:
@@ -219,11 +215,11 @@ def unsafe_defaults(certificate: Certificate) -> list[str]:
 
 
 def fallback_words(unsafe: Sequence[str]) -> str:
-    """Say whose fallbacks are not safe, and what to do, in Rich's markup."""
+    """Say whose fallbacks are not safe, and what to do."""
     named = ", ".join(unsafe[:_SHOWN]) + (", ..." if len(unsafe) > _SHOWN else "")
     return (
-        f"[yellow]{len(unsafe):,} of the public fallbacks may violate a constraint beside answers "
-        f"of others[/]: {escape(named)}. Unless these agents start elsewhere, give them a fallback "
+        f"{len(unsafe):,} of the public fallbacks may violate a constraint beside answers "
+        f"of others: {named}. Unless these agents start elsewhere, give them a fallback "
         "that contributes the least they can to sums with an upper limit, the most to sums with a "
         "lower one (docs/explanation/feasible.md)"
     )
@@ -308,7 +304,7 @@ def _constraints(result: Result) -> list[dict[str, object]]:
     ]
 
 
-def result_table(result: Result) -> Table:
+def result_table(result: Result) -> PlainTable:
     """Return the errors of an ensemble after its last round."""
     failed = int((result.failed > 0).sum())
     title = f"{result.rounds:,} rounds, {result.runs} run{'s' if result.runs > 1 else ''}, "
@@ -317,15 +313,15 @@ def result_table(result: Result) -> Table:
     if result.confirmed is not None:
         title += f", {int(result.confirmed.sum())} confirmed"
     title += f", interrupted before round {result.requested:,}" if result.interrupted else ""
-    columns = ("after the last round", "5%", "median", "95%")
-    table = table_of(title, *columns)
-    for name, values in _finals(result).items():
-        if values is not None and name not in _IN_SUMMARY:
-            table.add_row(_QUANTITIES[name], *(f"{v:.6g}" for v in values))
-    return table
+    rows = [
+        (_QUANTITIES[name], *(f"{v:.6g}" for v in values))
+        for name, values in _finals(result).items()
+        if values is not None and name not in _IN_SUMMARY
+    ]
+    return _framed(title, ("after the last round", "5%", "median", "95%"), rows)
 
 
-def status_table(summary: RunSummary) -> Table:
+def status_table(summary: RunSummary) -> PlainTable:
     """Return a run by what its store says."""
     config, reason = summary.config, f": {summary.reason}" if summary.reason else ""
     total = "" if config is None else f" of {config.rounds:,}"
@@ -359,7 +355,4 @@ def status_table(summary: RunSummary) -> Table:
         "held": f"{summary.held:,} agent-rounds",
         "refused, clipped": refused or "none",
     }
-    table = Table(show_header=False)
-    for row in rows.items():
-        table.add_row(*row)
-    return table
+    return _framed("", (), rows.items(), words=True)

@@ -61,7 +61,7 @@ def check_command(
     data = reports.certificate_data(certificate) | {"unsafe_fallbacks": unsafe}
     show_result(data, *reports.certificate_tables(certificate), json=json)
     if unsafe and not json:
-        console.print(reports.fallback_words(unsafe))
+        console.print(reports.fallback_words(unsafe), style="yellow", markup=False)
     if not certificate.holds:
         raise typer.Exit(1)
 
