@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from sottovoce.algorithm.algorithm import Algorithm
     from sottovoce.privacy.noise_plan import NoisePlan
     from sottovoce.problem.problem import Problem
+    from sottovoce.study.promise import Promise
 
 DEFAULT_ROUNDS = 2_000
 CONNECT_SECONDS = 10
@@ -98,14 +99,18 @@ class PrivacyOptions:
         """Whether any option says something."""
         return any(getattr(self, field.name) for field in fields(self))
 
-    def values(self) -> dict[str, Any]:
+    def promise(self) -> Promise:
         """Return the promise with its numbers read: each one number, or one per agent."""
-        promise: dict[str, Any] = {"hide": self.hide}
-        for name in ("epsilon", "delta", "radius"):
+        from sottovoce.study.promise import Promise
+
+        def read(name: str) -> float | list[float] | None:
             text = getattr(self, name)
-            values = text and numbers(text, name)
-            promise[name] = values[0] if values and len(values) == 1 else values
-        return promise
+            values = numbers(text, name) if text else None
+            return values[0] if values and len(values) == 1 else values
+
+        return Promise(
+            hide=self.hide, epsilon=read("epsilon"), delta=read("delta"), radius=read("radius")
+        )
 
     def plan(
         self,
@@ -121,25 +126,24 @@ class PrivacyOptions:
         """Certify a problem, or what is public of it, and return the plan of this promise."""
         from sottovoce.certificate.certificate import certify
         from sottovoce.privacy.trust import SplitCloud
-        from sottovoce.study.promise import promised_plan
 
         certificate = certify(problem.cloud if public else problem, progress=progress)
-        settings: dict[str, Any] = dict(self.margins(problem, method))
-        settings |= {"trust": SplitCloud()} if split else {}
-        settings |= {"allow_undernoised": True} if allow_undernoised else {}
-        return promised_plan(
+        feasible, each_row = self.margins(problem, method)
+        return self.promise().plan(
             problem,
             certificate if self.applied else certificate.for_study(),
-            **self.values(),
             rounds=rounds,
             method=method,
+            trust=SplitCloud() if split else None,
+            feasible=feasible,
+            each_row=each_row,
+            allow_undernoised=allow_undernoised,
             progress=progress,
-            **settings,
         )
 
-    def margins(self, problem: Problem, method: str) -> dict[str, float]:
-        """Return what is asked of answers beside the promise."""
-        return {}
+    def margins(self, problem: Problem, method: str) -> tuple[float | None, bool]:
+        """Return ``feasible`` and ``each_row`` of ``sv.plan``."""
+        return None, False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,8 +155,8 @@ class RunOptions(PrivacyOptions):
     feasible: str | None = None
     each_row: bool = option(False, "with --feasible: for every constraint by itself")
 
-    def margins(self, problem: Problem, method: str) -> dict[str, float]:
-        """Return what is asked of answers, by the options or by the file for a release of sums."""
+    def margins(self, problem: Problem, method: str) -> tuple[float | None, bool]:
+        """Return them by the options, or by the file for a release of sums."""
         from sottovoce.formula.parse import parse_number
 
         value: str | float | None = self.feasible
@@ -161,10 +165,10 @@ class RunOptions(PrivacyOptions):
         if value is None:
             if self.each_row:
                 raise InputError("--each-row must go with --feasible, got it alone")
-            return {}
+            return None, False
         number = parse_number(value, where="--feasible") if isinstance(value, str) else value
         each_row = self.each_row or bool(problem.privacy.get("each_row", False))
-        return {"feasible": float(number), "each_row": each_row}
+        return float(number), each_row
 
 
 def with_options(command: Callable[..., None]) -> Callable[..., None]:

@@ -97,7 +97,9 @@ def _assumptions(certificate: Certificate) -> PlainTable:
     rows = []
     for a in certificate.assumptions:
         witness = ", ".join(f"{name} = {v:.6g}" for name, v in (a.witness or {}).items())
-        rows.append((a.name, a.status, f"{a.detail} at {witness}" if a.witness else a.detail))
+        rows.append(
+            (a.name, a.status, f"{a.detail} at {witness}" if a.witness is not None else a.detail)
+        )
     columns = ("assumption", "status", "how")
     return _framed("Assumptions of Theorem 1", columns, rows, words=True)
 

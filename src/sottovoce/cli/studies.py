@@ -241,7 +241,7 @@ def compare_command(
         known = [algorithm_for(stated, name) for name in ("dual-averaging", *ALGORITHMS)]
         comparison = compare(
             stated,
-            **promise.values(),
+            **asdict(promise.promise()),
             rounds=asked if out is None else curve_rounds(asked),
             runs=runs,
             seed=seed,

@@ -33,7 +33,7 @@ from sottovoce.study.prediction import (
     response,
     rounds_for,
 )
-from sottovoce.study.promise import promised
+from sottovoce.study.promise import stated_number
 from sottovoce.tables import PlainTable, cut
 
 if TYPE_CHECKING:
@@ -544,7 +544,7 @@ def _recommended(rows: Sequence[AdviceRow], accuracy: float) -> AdviceRow | None
 
 def _shared(problem: Problem, name: str, value: float | None, default: float) -> object:
     """A number of the promise that holds for all agents."""
-    stated = promised(problem, name, value)
+    stated = stated_number(problem, name, value)
     if not isinstance(stated, list):
         return default if stated is None else stated
     if len(set(stated)) != 1:

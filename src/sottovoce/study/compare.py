@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from itertools import groupby
-from typing import TYPE_CHECKING, Any, NamedTuple, final
+from typing import TYPE_CHECKING, NamedTuple, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,7 +29,7 @@ from sottovoce.problem.gallery import paper as paper_problem
 from sottovoce.problem.problem import Problem
 from sottovoce.progress import Progress, watched
 from sottovoce.simulation.simulate import require_steppable, simulate
-from sottovoce.study.promise import promised_plan
+from sottovoce.study.promise import Promise
 from sottovoce.tables import PlainTable
 
 if TYPE_CHECKING:
@@ -260,7 +260,7 @@ def compare(
     instance("problem", problem, Problem, "sv.Problem(...)")
     counts, runs, seed = _counts(rounds), whole("runs", runs, least=1), whole("seed", seed)
     able, unable = _able(problem, algorithms)
-    promise = {"epsilon": epsilon, "delta": delta, "radius": radius, "hide": hide}
+    promise = Promise(epsilon=epsilon, delta=delta, radius=radius, hide=hide)
     with watched(progress) as tell:
         plans, refused = _plans(problem, promise, counts, tell)
         saddle = reference_optimum(problem)
@@ -336,11 +336,11 @@ _Plans = dict[str, dict[int, NoisePlan]]
 
 
 def _plans(
-    problem: Problem, promise: Mapping[str, Any], counts: Sequence[int], tell: Progress
+    problem: Problem, promise: Promise, counts: Sequence[int], tell: Progress
 ) -> tuple[_Plans, list[RefusedMethod]]:
     """Every plan that exists, and why the others do not."""
     certificate, longest = certify(problem, progress=tell), counts[-1]
-    plan = partial(promised_plan, problem, certificate.for_study(), **promise, progress=tell)
+    plan = partial(promise.plan, problem, certificate.for_study(), progress=tell)
 
     def planned(method: str) -> dict[int, NoisePlan]:
         """One plan for all T, unless every round costs noise of its own."""
