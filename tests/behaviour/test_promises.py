@@ -272,7 +272,7 @@ def test_margins_keep_their_digits(each: bool, hard: bool) -> None:
     (margin,) = noise.feasible.margins
     assert margin.name == "connection"
     assert margin.tested == pytest.approx(0.300541168, rel=1e-6)
-    assert margin.moved == pytest.approx(0.455100069, rel=1e-3)
+    assert margin.tightening == pytest.approx(0.455100069, rel=1e-3)
     assert margin.scale == 30.0
     assert noise.sigma[0] == pytest.approx(3.75575582, rel=DIGITS)
 

@@ -39,7 +39,7 @@ SEAMS: Final = {
     # margins
     "margins": "sottovoce.privacy.margins.feasibility",
     "box within ranges": "sottovoce.privacy.feasibility.boxes_within",
-    "region around a box": "sottovoce.privacy.feasibility.within",
+    "region around a box": "sottovoce.privacy.feasibility.region_contains",
     "proof of convexity": "sottovoce.privacy.margins.require_proven_convexity",
     "test of an answer": "sottovoce.privacy.feasibility.Feasibility.confirmed",
     "verdict": "sottovoce.network.round_arithmetic.Verdict.__call__",

@@ -18,7 +18,7 @@ import sottovoce as sv
 from sottovoce.certificate.certificate import certify
 from sottovoce.certificate.optimum import reference_optimum
 from sottovoce.privacy.adjacency import Offset
-from sottovoce.privacy.feasibility import LAG, weights_norm
+from sottovoce.privacy.feasibility import LAG_FACTOR, weights_norm
 from sottovoce.privacy.limit import accuracy_limit
 from sottovoce.privacy.plan import plan
 from sottovoce.problem import gallery
@@ -83,7 +83,7 @@ def test_a_row_is_a_plan_and_its_limit(paper: Advice) -> None:
     # To first order it is that of 2.234 standard deviations (Phi(z)^4 = 0.95, from a table) and of
     # the lag.
     sd = made.sigma * weights_norm(row.rounds)
-    z = 2.2340 + 1.5 * LAG * row.rounds**-0.25
+    z = 2.2340 + 1.5 * LAG_FACTOR * row.rounds**-0.25
     cost = z * float(saddle.mu[at] @ sd[at]) / saddle.objective
     first = predict(response(problem, saddle), made, row.rounds, feasible=0.95).feasibility_cost
     assert first == pytest.approx(cost, rel=1e-3)

@@ -12,7 +12,7 @@ from sottovoce.cli.console import picked
 from sottovoce.formula.canonical import substitute
 from sottovoce.formula.expression import ZERO, Expression, nodes, number, symbol
 from sottovoce.privacy.adjacency import adjacency_of
-from sottovoce.privacy.feasibility import nearest_zero, unsafe_fallbacks
+from sottovoce.privacy.feasibility import default_fallbacks, unsafe_fallbacks
 from sottovoce.privacy.gaussian import Attacker
 from sottovoce.privacy.statement import down, feasibility_data, hidden, not_covered, up
 from sottovoce.privacy.trust import WORDS, trust_of
@@ -211,7 +211,7 @@ def _sensitivities(certificate: Certificate) -> PlainTable:
 def unsafe_defaults(certificate: Certificate) -> list[str]:
     """Name the agents whose default public fallback may violate a constraint beside answers."""
     domain = certificate.domain
-    unsafe = unsafe_fallbacks(certificate.cloud.sums, domain, nearest_zero(domain)).tolist()
+    unsafe = unsafe_fallbacks(certificate.cloud.sums, domain, default_fallbacks(domain)).tolist()
     labels = certificate.cloud.agent_labels()
     return [label for label, flag in zip(labels, unsafe, strict=True) if flag]
 

@@ -25,10 +25,10 @@ from sottovoce.privacy.allocation import allocate, rounding_share, rounding_spen
 from sottovoce.privacy.feasibility import Feasibility
 from sottovoce.privacy.gaussian import delta_of, epsilon_of, mu_of
 from sottovoce.privacy.margins import (
-    expected_set,
+    bound_averaged_noise,
+    expected_target,
     feasibility,
     margin_cost,
-    noise_of,
     require_proven_convexity,
     require_room,
 )
@@ -187,15 +187,18 @@ def _feasible(
     each_row: bool,
 ) -> Feasibility:
     """The margins of a plan whose noise ``base`` has."""
-    sums, noise = base.cloud.sums, noise_of(certificate, base.released_sigma, base.rounds)
+    sums, noise = (
+        base.cloud.sums,
+        bound_averaged_noise(certificate, base.released_sigma, base.rounds),
+    )
     require_proven_convexity(certificate, noise)
     margins = require_room(
         base.cloud,
         certificate.domain,
-        lambda share: feasibility(sums, noise.times(share), probability, each_row=each_row),
+        lambda share: feasibility(sums, noise.scaled(share), probability, each_row=each_row),
         lambda share: _remedies(certificate, base, asked, share),
     )
-    return replace(margins, cost=margin_cost(certificate.problem, expected_set(margins)))
+    return replace(margins, cost=margin_cost(certificate.problem, expected_target(margins)))
 
 
 def _remedies(

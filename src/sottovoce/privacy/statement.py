@@ -203,7 +203,7 @@ def _constraints(plan: NoisePlan) -> list[str]:
 
 def feasibility_data(margins: Feasibility) -> dict[str, object]:
     """Return the margins as plain data."""
-    columns = ("name", "kind", "tested", "moved", "percent_of_scale")
+    columns = ("name", "kind", "tested", "tightening", "percent_of_scale")
     cost = margins.cost
     return {
         "probability": margins.probability,
@@ -215,7 +215,7 @@ def feasibility_data(margins: Feasibility) -> dict[str, object]:
 
 
 def _margin_line(margin: Margin) -> str:
-    size = f"{up(margin.moved, 3)} ({up(margin.percent_of_scale, 3)}% of its size)"
+    size = f"{up(margin.tightening, 3)} ({up(margin.percent_of_scale, 3)}% of its size)"
     if margin.kind == "equality":
         return f"{margin.name}: kept within a band of +-{size}: no equality is exact under noise"
     return f"{margin.name}: aimed at with a margin of {size}, of which {up(margin.tested, 3)} noise"

@@ -18,7 +18,7 @@ from sottovoce.certificate.assumptions import SADDLE_LIMIT
 from sottovoce.certificate.contributions import row_scales
 from sottovoce.certificate.optimum import ReferenceOptimum, known_saddle
 from sottovoce.privacy.adjacency import TRAJECTORY_ROUNDS, Kind
-from sottovoce.privacy.feasibility import LAG, weights_norm
+from sottovoce.privacy.feasibility import LAG_FACTOR, weights_norm
 from sottovoce.privacy.limit import linearised
 from sottovoce.privacy.noise_plan import NoisePlan
 from sottovoce.problem.agents import Array, read_only
@@ -184,7 +184,7 @@ def predict(known: Response | None, plan: NoisePlan, rounds: int, *, feasible: f
     scale, equality = row_scales(cloud), equalities(cloud.constraints)
     deviation = np.linalg.norm(known.rows * sigma, axis=1)
     tested = int(np.count_nonzero(~equality & (deviation > 0)))
-    margin = ndtri(feasible ** (1.0 / max(tested, 1))) + 1.5 * LAG * rounds**-0.25
+    margin = ndtri(feasible ** (1.0 / max(tested, 1))) + 1.5 * LAG_FACTOR * rounds**-0.25
     cost = float(margin * np.abs(known.saddle.mu) @ np.where(equality, 0.0, deviation))
     violation, objective = _sampled(known, sigma, equality)
     return Prediction(
