@@ -19,7 +19,7 @@ from sottovoce.certificate.contributions import row_scales
 from sottovoce.certificate.optimum import ReferenceOptimum, known_saddle
 from sottovoce.privacy.adjacency import TRAJECTORY_ROUNDS, Kind
 from sottovoce.privacy.feasibility import LAG_FACTOR, weights_norm
-from sottovoce.privacy.limit import linearised
+from sottovoce.privacy.limit import linearise
 from sottovoce.privacy.noise_plan import NoisePlan
 from sottovoce.problem.agents import Array, read_only
 from sottovoce.problem.constraints import equalities
@@ -144,15 +144,15 @@ class Response:
 
 def response(problem: Problem, saddle: ReferenceOptimum) -> Response:
     """Return how the answer to a problem moves with noise; computed once, it serves all plans."""
-    system, p = linearised(problem, saddle), problem.cloud.sums.count
+    system, p = linearise(problem, saddle), problem.cloud.sums.count
     stated = Numeric(problem)
     slopes = stated.jacobian(saddle.x)
     width, counted = _counted(problem.cloud, system.flat)
     x_sq, rows, objective = np.zeros(p), np.zeros((problem.rows, p)), np.zeros(p)
-    for o, dx in system.moves():
+    for o, dx in system.state_responses():
         if counted.any():
             x_sq[o] = np.mean(np.square(dx[counted] / width[counted]))
-        rows[:, o], objective[o] = slopes @ dx, system.slope @ dx
+        rows[:, o], objective[o] = slopes @ dx, system.objective_gradient @ dx
     g = stated.constraints(saddle.x)
     g[list(saddle.active)] = 0.0
     return Response(
@@ -161,7 +161,7 @@ def response(problem: Problem, saddle: ReferenceOptimum) -> Response:
         x_sq=x_sq,
         rows=rows,
         objective=objective,
-        curvature=system.answer,
+        curvature=system.price_response,
         g=g,
         flat=system.flat,
     )
