@@ -29,7 +29,7 @@ from sottovoce.privacy.sampler import STEPS, Integers, grid_of
 from sottovoce.privacy.statement import down
 from sottovoce.privacy.trust import SplitCloud
 from sottovoce.problem.agents import Array
-from sottovoce.study.stated import own_states, stated_outputs
+from sottovoce.study.released_outputs import agent_columns, released_outputs
 from sottovoce.tables import PlainTable
 
 FALSE_ALARM = 5e-5
@@ -352,10 +352,10 @@ def _residuals_of_sums(plan: NoisePlan, said: tuple[Said, ...], multiples: Integ
 
 def _residuals_of_values(plan: NoisePlan, said: tuple[Said, ...], multiples: Integers) -> Array:
     """A release of states, from which F is computed."""
-    stated = stated_outputs(plan)
+    stated = released_outputs(plan)
     states = np.empty((len(said), stated.lower.size))
     for x, parts in zip(states, said, strict=True):
         for agents, data in parts:
-            columns = [np.r_[own_states(plan.cloud, agent)] for agent in agents]
+            columns = [np.r_[agent_columns(plan.cloud, agent)] for agent in agents]
             x[np.concatenate(columns)] = unpack(data)
     return stated.standardised(states, multiples * grid_of(stated.sigma))
