@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from html import escape
 
-_LONGEST = 160
+_MOST_LETTERS = 160  # of a fact in a notebook, or of a refusal in a table
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,6 +61,6 @@ def facts_html(title: str, **facts: object) -> str:
     return PlainTable(title=title, rows=rows)._repr_html_()
 
 
-def cut(text: str, most: int = _LONGEST) -> str:
+def cut(text: str, most: int = _MOST_LETTERS) -> str:
     """Return a text, shortened if it is long."""
     return text if len(text) <= most else text[: most - 3] + "..."

@@ -29,7 +29,7 @@ COMMANDS = {
 GROUPS = {"identity": "accounts", "ledger": "accounts"}
 """The module of every group of commands, where it is ``NAME_group``."""
 
-_THRESHOLD = 50_000  # new objects after which Python collects garbage
+_GARBAGE_THRESHOLD = 50_000  # new objects after which Python collects garbage
 
 
 def application(asked: str | None = None) -> typer.Typer:
@@ -112,7 +112,7 @@ class _Conversion(NamedTuple):
 def main() -> None:
     """Run the command line; an error becomes one line and its exit code."""
     # What a command loads stays: looking through it after every 700 objects is a tenth of a start.
-    gc.set_threshold(_THRESHOLD)
+    gc.set_threshold(_GARBAGE_THRESHOLD)
     try:
         command = get_command(application(*sys.argv[1:2]))
         convert_plainly(command)

@@ -17,7 +17,7 @@ from sottovoce.privacy.gaussian import Attacker
 from sottovoce.privacy.statement import down, feasibility_data, hidden, not_covered, up
 from sottovoce.privacy.trust import WORDS, trust_of
 from sottovoce.problem.problem import violation
-from sottovoce.tables import PlainTable
+from sottovoce.tables import PlainTable, cut
 
 if TYPE_CHECKING:
     from sottovoce.certificate.certificate import Certificate
@@ -27,10 +27,11 @@ if TYPE_CHECKING:
     from sottovoce.problem.constraints import Constraint
     from sottovoce.simulation.result import Result
 
-_SHOWN = 24
-_AGENTS = 10_000  # agents up to which a plan's data lists all
-_DIGITS = 9  # numbers longer than this are shown with six digits
-_LONG = 240
+_MOST_ROWS = 24  # of a table
+_MOST_AGENTS = 10_000  # up to which a plan's data lists all
+_MOST_ENTRIES = 100_000  # of a sensitivity matrix up to which a certificate's data has it
+_MOST_DIGITS = 9  # of a number in a formula; longer ones are shown with six
+_MOST_LETTERS = 240  # of a formula
 _QUANTILES = {"p5": 5, "median": 50, "p95": 95}
 _QUANTITIES = {
     "error_x": "|x - x_hat|",
@@ -52,7 +53,7 @@ def certificate_data(certificate: Certificate) -> dict[str, object]:
     matrix has millions of columns, only the largest entry per sum is given.
     """
     S = certificate.sensitivity
-    small = S.outputs * S.agents <= 100_000
+    small = S.outputs * S.agents <= _MOST_ENTRIES
     return {
         "fingerprint": certificate.fingerprint,
         "agents": certificate.cloud.agents,
@@ -109,7 +110,7 @@ def _domain(certificate: Certificate) -> PlainTable:
     rows = [
         (component.name, _range(original, c), _range(tightened, c))
         for original, tightened in zip(certificate.cloud.groups, certificate.domain, strict=True)
-        for c, component in enumerate(original.symbols[:_SHOWN])
+        for c, component in enumerate(original.symbols[:_MOST_ROWS])
     ]
     return _framed(title, ("agent", "original", "tightened"), rows, words=True)
 
@@ -168,9 +169,9 @@ def _formula(family: Constraint, row: int) -> str:
 
 def _shown(formula: Expression) -> str:
     """A formula for people: long fractions as decimals, and no longer than a screen."""
-    long = [n for n in nodes((formula,)) if n.is_number and len(str(n.value)) > _DIGITS]
+    long = [n for n in nodes((formula,)) if n.is_number and len(str(n.value)) > _MOST_DIGITS]
     text = str(substitute(formula, {n: number(float(f"{float(n.value):.6g}")) for n in long}))
-    return text if len(text) <= _LONG else f"{text[: _LONG - 3]}..."
+    return cut(text, _MOST_LETTERS)
 
 
 def _interval(lower: float, upper: float) -> str:
@@ -183,16 +184,16 @@ def _sums(certificate: Certificate) -> PlainTable:
     title = "Sums: what agents contribute to, and where it must lie"
     columns = ("constraint", "sum", "formula", "must be", "why")
     listed = list(_sum_rows(certificate))
-    rows = [tuple(cell or "none" for cell in row.values()) for row in listed[:_SHOWN]]
-    if len(listed) > _SHOWN:
-        rows.append((f"... {len(listed) - _SHOWN} more", "", "", "", ""))
+    rows = [tuple(cell or "none" for cell in row.values()) for row in listed[:_MOST_ROWS]]
+    if len(listed) > _MOST_ROWS:
+        rows.append((f"... {len(listed) - _MOST_ROWS} more", "", "", "", ""))
     return _framed(title, columns, rows, words=True)
 
 
 def _sensitivities(certificate: Certificate) -> PlainTable:
     S, labels = certificate.sensitivity, certificate.cloud.sums.labels()
-    if S.agents > _SHOWN:
-        peaks = list(zip(labels, S.largest(), strict=True))[:_SHOWN]
+    if S.agents > _MOST_ROWS:
+        peaks = list(zip(labels, S.largest(), strict=True))[:_MOST_ROWS]
         rows = [(label, f"worst of {S.agents:,}", up(peak, 9), "") for label, peak in peaks]
     else:
         upper, attained, names = S.dense(), S.dense_found(), certificate.cloud.agent_labels()
@@ -218,7 +219,7 @@ def unsafe_defaults(certificate: Certificate) -> list[str]:
 
 def fallback_words(unsafe: Sequence[str]) -> str:
     """Say whose fallbacks are not safe, and what to do."""
-    named = ", ".join(unsafe[:_SHOWN]) + (", ..." if len(unsafe) > _SHOWN else "")
+    named = ", ".join(unsafe[:_MOST_ROWS]) + (", ..." if len(unsafe) > _MOST_ROWS else "")
     return (
         f"{len(unsafe):,} of the public fallbacks may violate a constraint beside answers "
         f"of others: {named}. Unless these agents start elsewhere, give them a fallback "
@@ -229,7 +230,7 @@ def fallback_words(unsafe: Sequence[str]) -> str:
 
 def plan_data(plan: NoisePlan) -> dict[str, object]:
     """Return a plan as plain data; of more than 10,000 agents only the worst off is listed."""
-    few = plan.cloud.agents <= _AGENTS
+    few = plan.cloud.agents <= _MOST_AGENTS
     guarantees = (
         [plan.guarantee(a) for a in range(plan.cloud.agents)] if few else [plan.guarantee()]
     )

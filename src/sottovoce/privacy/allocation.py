@@ -11,7 +11,8 @@ from sottovoce.errors import PrivacyError
 from sottovoce.privacy.sampler import DISCRETISATION, rounding_allowance
 from sottovoce.problem.agents import Array
 
-_SLACK = 1e-7  # how far a cap may be exceeded before the final scaling mends it
+_UP = 1.0 + 2.0**-48  # rounds up the result of a few float64 operations
+_SLACK = 1e-7  # how far a cap may be exceeded before the final scaling corrects it
 _GAIN = 1e-7  # a solve that lowers the total by less than this was the last
 _RESOLVED = 1e-6  # the least share of its last answer that a solve is trusted with
 _PER_STEP = 64  # agents added per solve, so that the cone program stays small
@@ -55,7 +56,7 @@ def allocate(sensitivity: Sensitivity, caps: Array, weights: Array) -> Array:
         fresh = [sensitivity.columns(agent)[:, outputs] ** 2 / caps[agent] for agent in worst]
         loads = np.vstack([loads, *fresh])
         v = v * _solve(loads * v, costs / v, most / v)
-    sigma[outputs] = np.sqrt(ratio.max() / v) * (1.0 + 2.0**-48)
+    sigma[outputs] = np.sqrt(ratio.max() / v) * _UP
     return sigma
 
 
@@ -65,7 +66,7 @@ def spare(S: Sensitivity, sigma: Array, caps: Array) -> float:
     Caps were kept output by output; a difference of two states has one direction for all of them.
     """
     worst = float(np.max(S.together(_precision(sigma)) / caps, initial=0.0))
-    return min(1.0, float(np.sqrt(worst)) * (1.0 + 2.0**-48)) if worst > 0 else 1.0
+    return min(1.0, float(np.sqrt(worst)) * _UP) if worst > 0 else 1.0
 
 
 def spent(S: Sensitivity, sigma: Array, reach: Array, errors: Array, rounds: int) -> Array:
@@ -86,14 +87,14 @@ def spent(S: Sensitivity, sigma: Array, reach: Array, errors: Array, rounds: int
         raise PrivacyError(
             "every output that an agent moves must have noise, got sigma=0 for one of them"
         )
-    shift = reach * np.sqrt(S.together(_precision(sigma))) * (1.0 + 2.0**-48)
+    shift = reach * np.sqrt(S.together(_precision(sigma))) * _UP
     extra = rounding_share(sigma, errors, rounds)
-    return np.asarray((shift + extra) * DISCRETISATION * (1.0 + 2.0**-48))
+    return np.asarray((shift + extra) * DISCRETISATION * _UP)
 
 
 def rounding_spent(sigma: Array, errors: Array, rounds: int) -> float:
     """Return the part of every agent's ``spent`` that does not depend on its reach, rounded up."""
-    return rounding_share(sigma, errors, rounds) * DISCRETISATION * (1.0 + 2.0**-48)
+    return rounding_share(sigma, errors, rounds) * DISCRETISATION * _UP
 
 
 def rounding_share(sigma: Array, errors: Array, rounds: int) -> float:

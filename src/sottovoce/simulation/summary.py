@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from pandas import DataFrame
 
-_SHOWN = 12
-_MOST_STATES = 100_000
+_MOST_ROWS = 12  # of a table of constraints or states
+_MOST_STATES = 100_000  # that become columns of a data frame
 _NORMAL_95 = 1.96  # two-sided
 _COLOURS = ("#1f5a8c", "#c2571a")
 
@@ -83,7 +83,7 @@ def _objective(result: Result, assessed: Assessment, good: NDArray[np.bool_]) ->
 def _constraints(assessed: Assessment, good: NDArray[np.bool_]) -> PlainTable:
     off = violation(assessed.rows[good], assessed.equality)
     worst = off.max(axis=0, initial=0.0) / assessed.scale
-    order = np.argsort(-worst, kind="stable")[:_SHOWN]
+    order = np.argsort(-worst, kind="stable")[:_MOST_ROWS]
     rows = []
     for j in order.tolist():
         largest = float(off[:, j].max(initial=0.0))
@@ -110,7 +110,7 @@ def _answer(result: Result, assessed: Assessment, good: NDArray[np.bool_]) -> Pl
     known = assessed.deviation.size > 0
     rows = []
     for c, name in zip(
-        range(min(_SHOWN, result.x.shape[1])), assessed.state_labels(), strict=False
+        range(min(_MOST_ROWS, result.x.shape[1])), assessed.state_labels(), strict=False
     ):
         half = "-"
         if known and np.isfinite(assessed.deviation[c]):

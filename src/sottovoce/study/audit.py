@@ -36,7 +36,7 @@ from sottovoce.privacy.trust import ViewName
 from sottovoce.problem.agents import Array, read_only
 from sottovoce.problem.problem import Problem
 from sottovoce.progress import Progress, silent, watched
-from sottovoce.simulation.scatter import executor_of, parts, scatter
+from sottovoce.simulation.scatter import executor_of, scatter, split_runs
 from sottovoce.study.loopback import Loopback, find_leak, masks_reused
 from sottovoce.study.noise import FALSE_ALARM, NoiseChecks, check_noise, verdict
 from sottovoce.study.released_outputs import (
@@ -231,13 +231,13 @@ def audit(
             "again"
         )
     build = partial(Game, problem, plan, agent, rounds=rounds, algorithm=algorithm, view=view)
-    with watched(progress) as tell:
-        tell("preparing the game")
+    with watched(progress) as report:
+        report("preparing the game")
         game = build(sampler=sampler, helper=helper)
         if executor is None:
-            games = [_play_games(game, runs, tell)]
+            games = [_play_games(game, runs, report)]
         else:
-            games = _play_elsewhere(build, runs, executor_of(executor), tell)
+            games = _play_elsewhere(build, runs, executor_of(executor), report)
     delta = game.attacked.asked[1]
     a, b = np.concatenate([scores for scores, _ in games], axis=1)
     bound = _measured_bounds(a, b, delta, game.claimed)
@@ -263,10 +263,10 @@ _GameScores: TypeAlias = tuple[Array, Array]
 """Scores of the games in either world, shape (2, runs), and the noise of all of them."""
 
 
-def _play_games(game: Game, runs: int, tell: Progress) -> _GameScores:
+def _play_games(game: Game, runs: int, report: Progress) -> _GameScores:
     scores, residuals = np.empty((2, runs)), []
     for run in range(runs):
-        tell(f"playing {runs:,} games in either world", run / runs)
+        report(f"playing {runs:,} games in either world", run / runs)
         for world in (0, 1):
             scores[world, run], noise = game.play(world)
             residuals.append(noise)
@@ -274,11 +274,11 @@ def _play_games(game: Game, runs: int, tell: Progress) -> _GameScores:
 
 
 def _play_elsewhere(
-    build: Callable[[], Game], runs: int, executor: Executor, tell: Progress
+    build: Callable[[], Game], runs: int, executor: Executor, report: Progress
 ) -> list[_GameScores]:
-    sizes = [len(block) for block in parts(runs, least=_LEAST_GAMES)]
+    sizes = [len(block) for block in split_runs(runs, least=_LEAST_GAMES)]
     words = f"{runs:,} games elsewhere"
-    games, interrupted = scatter(executor, _play_here, build, sizes, tell=tell, doing=words)
+    games, interrupted = scatter(executor, _play_here, build, sizes, report=report, activity=words)
     if interrupted:
         raise KeyboardInterrupt  # the number of games was fixed beforehand, as the bounds need it
     return games

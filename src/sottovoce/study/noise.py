@@ -36,10 +36,11 @@ FALSE_ALARM = 5e-5
 """How often noise as stated fails the tests, at most."""
 
 _LEAST_ROUNDS = 100  # below, the tests have no power
-_TAILS = (3.0, 5.0)
+_TAILS = (3.0, 5.0)  # sigmas beyond which draws are counted
 _LAG_SHARE = 0.9  # of the rounds; beyond, hardly a product is left to add up
 _PAIRWISE = 5e7  # outputs^2 rounds up to which every pair of outputs is compared at every lag
 _PAIR_LAGS = 64  # at which pairs of more outputs than that are compared
+_NOT_FINITE = 1e6  # in sigmas: stands for a residual that is not finite, and fails by far
 _EQUAL = 1.0 / (np.sqrt(np.pi) * STEPS)  # chance that two draws are equal in absolute value
 
 
@@ -116,7 +117,7 @@ def check_noise(residuals: Array) -> NoiseChecks:
     if rounds < _LEAST_ROUNDS:
         raise InputError(f"noise must be judged by at least {_LEAST_ROUNDS} rounds, got {rounds}")
     finite = bool(np.isfinite(residuals).all())
-    z = np.clip(np.nan_to_num(residuals, nan=1e6), -1e6, 1e6)  # what is not finite fails by far
+    z = np.clip(np.nan_to_num(residuals, nan=_NOT_FINITE), -_NOT_FINITE, _NOT_FINITE)
     tests = [
         _mean(z), _variance(z), *(_tail(z, sigmas) for sigmas in _TAILS), _largest(z), _shape(z),
         _correlation(z), *_repeats(z),
