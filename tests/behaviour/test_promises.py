@@ -230,7 +230,7 @@ def test_every_agent_has_its_own_promise() -> None:
     noise = planned(p.bakeries(), epsilon=[1.0, 2.0, 3.0], delta=[0.01, 0.02, 0.05])
     for agent, (epsilon, delta) in enumerate([(1, 0.01), (2, 0.02), (3, 0.05)]):
         promise = noise.guarantee(agent)
-        assert promise.asked == (epsilon, delta)
+        assert promise.requested == (epsilon, delta)
         assert promise.epsilon <= epsilon * (1 + 1e-12)
         assert promise.delta <= delta * (1 + 1e-12)
         assert promise.gdp_mu <= 0.5325167

@@ -21,11 +21,11 @@ from sottovoce.formula.expression import Expression, exactly
 from sottovoce.formula.intervals import Interval
 from sottovoce.paper.paper_release import RELEASE
 from sottovoce.privacy.adjacency import Adjacency, Everything
-from sottovoce.privacy.allocation import rounding_spent, spent
+from sottovoce.privacy.allocation import mu_spent, rounding_mu
 from sottovoce.privacy.gaussian import kappa
 from sottovoce.privacy.noise_plan import NoisePlan, Output
 from sottovoce.privacy.plan import (
-    AskedPrivacy,
+    RequestedPrivacy,
     pair_reach,
     require_certificate,
     require_moderate,
@@ -133,30 +133,30 @@ def paper_plan(
     if constants is not None:
         instance("constants", constants, Constants, "sv.paper.Constants(...)")
     _require_known_rows(cloud)
-    asked = AskedPrivacy.per_agent(cloud, epsilon, delta)
+    requested = RequestedPrivacy.per_agent(cloud, epsilon, delta)
     reach = _reach(hide, cloud.groups)
     with watched(progress) as tell:
         tell(f"planning: noise for {cloud.agents:,} agents")
-        S, entries, sigma = paper_noise(cloud, asked, reach, constants)
+        S, entries, sigma = paper_noise(cloud, requested, reach, constants)
         errors, sizes = _evaluation_errors(cloud, entries)
         require_moderate_influence(S)
         require_moderate("the paper's sigma", sigma)
 
     def spends(sigma: Array) -> Array:
-        return spent(S, sigma, reach, errors, hide.rounds)
+        return mu_spent(S, sigma, reach, errors, hide.rounds)
 
     certified = each_mechanism_keeps(
-        cloud, entries, sigma, spends, asked.mu, allow_undernoised=allow_undernoised
+        cloud, entries, sigma, spends, requested.mu, allow_undernoised=allow_undernoised
     )
     noise = NoisePlan(
         cloud=cloud,
         hide=hide,
-        epsilon=asked.epsilon,
-        delta=asked.delta,
+        epsilon=requested.epsilon,
+        delta=requested.delta,
         outputs=tuple(_outputs(cloud, entries, sigma)),
         domain=cloud.groups,
         gdp_mu=read_only(spends(sigma)),
-        gdp_rounding=rounding_spent(sigma, errors, hide.rounds),
+        gdp_rounding=rounding_mu(sigma, errors, hide.rounds),
         certified=certified,
         release=RELEASE,
     )
@@ -191,7 +191,7 @@ def _reach(hide: Adjacency, groups: Sequence[Group]) -> Array:
 
 
 def paper_noise(
-    cloud: CloudView, asked: AskedPrivacy, reach: Array, constants: Constants | None
+    cloud: CloudView, requested: RequestedPrivacy, reach: Array, constants: Constants | None
 ) -> tuple[Sensitivity, tuple[GradientEntry, ...], Array]:
     """Return S over the original X, the entries released and one sigma per output."""
     K = constants or certified_constants(cloud)[0]
@@ -199,7 +199,7 @@ def paper_noise(
         raise InputError(
             f"constants must have one K_g'^i per agent ({cloud.agents}), got {len(K.k_prime)}"
         )
-    pairs = {*zip(asked.epsilon.tolist(), asked.delta.tolist(), strict=True)}
+    pairs = {*zip(requested.epsilon.tolist(), requested.delta.tolist(), strict=True)}
     factor = max(kappa(e, d) for e, d in pairs) * float(reach.max())
     entries = tuple(_entries(cloud, K.k_prime))
     of_entries = [factor * K.k_prime[entry.agent] for entry in entries]

@@ -119,7 +119,7 @@ def plan_facts(plan: NoisePlan) -> dict[str, str]:
 
 def guarantee_facts(promised: Guarantee) -> dict[str, str]:
     """Return the same of one agent's promise."""
-    pair = f"({up(promised.epsilon)}, {up(promised.asked[1])})"
+    pair = f"({up(promised.epsilon)}, {up(promised.requested[1])})"
     return {
         "promise": f"{pair}-differentially private",
         "Gaussian_DP_mu": up(promised.gdp_mu),
@@ -146,7 +146,7 @@ def _promise(plan: NoisePlan) -> list[str]:
     worst = plan.guarantee()
     lines = [
         f"Promise, for all {plan.rounds:,} rounds and all messages together:",
-        f"  every agent is ({up(worst.epsilon)}, {up(worst.asked[1])})-differentially "
+        f"  every agent is ({up(worst.epsilon)}, {up(worst.requested[1])})-differentially "
         f"private or better; worst: {worst.name} with Gaussian-DP mu = {up(worst.gdp_mu)}.",
     ]
     if not plan.certified:

@@ -238,7 +238,7 @@ def audit(
             games = [_play_games(game, runs, report)]
         else:
             games = _play_elsewhere(build, runs, executor_of(executor), report)
-    delta = game.attacked.asked[1]
+    delta = game.attacked.requested[1]
     a, b = np.concatenate([scores for scores, _ in games], axis=1)
     bound = _measured_bounds(a, b, delta, game.claimed)
     return Audit(
