@@ -28,7 +28,6 @@ from sottovoce.privacy.feasibility import answer_shares
 from sottovoce.privacy.noise_plan import NoisePlan
 from sottovoce.privacy.releases import release_of
 from sottovoce.problem.agents import Array
-from sottovoce.problem.feasible import own_domain
 from sottovoce.problem.fingerprint import fingerprint
 from sottovoce.problem.local import require_no_rows
 from sottovoce.problem.problem import Problem
@@ -167,7 +166,6 @@ def _require_simulable(
             "again with rounds="
         )
     require_release(plan, algorithm, simulated=True)
-    own_domain(problem.groups, plan.domain, problem.local)  # refuses sets that miss the domain
     if plan.feasible is not None:
         _require_answer(plan, algorithm, rounds)
 
