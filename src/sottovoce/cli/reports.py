@@ -16,7 +16,7 @@ from sottovoce.privacy.feasibility import default_fallbacks, unsafe_fallbacks
 from sottovoce.privacy.gaussian import Attacker
 from sottovoce.privacy.statement import down, feasibility_data, hidden, not_covered, up
 from sottovoce.privacy.trust import WORDS, trust_of
-from sottovoce.problem.problem import violation
+from sottovoce.simulation.summary import constraint_violations
 from sottovoce.tables import PlainTable, cut
 
 if TYPE_CHECKING:
@@ -128,15 +128,15 @@ def _range(group: Group, c: int) -> str:
 def _sum_rows(certificate: Certificate) -> Iterator[dict[str, str | None]]:
     """Yield every sum, and every constraint that became none, in words."""
     sums, labels = certificate.cloud.sums, certificate.cloud.sums.labels()
-    held = {row: region for region in sums.regions for row in region.rows}
+    region_of = {row: region for region in sums.regions for row in region.rows}
     origins = [origin for origin in sums.origins for _ in range(origin.count)]
     places = ((family, r) for family in sums.families for r in range(family.rows))
     for row, (family, r) in enumerate(places):
         must = _interval(sums.lower[row], sums.upper[row])
-        if row in held:
-            names = zip(held[row].symbols, held[row].rows, strict=True)
-            phi = substitute(held[row].phi, {s: symbol(labels[o]) for s, o in names})
-            must = f"{_shown(phi)} <= 0"
+        if (region := region_of.get(row)) is not None:
+            names = zip(region.symbols, region.rows, strict=True)
+            phi = substitute(region.phi, {s: symbol(labels[o]) for s, o in names})
+            must = f"{_formula_text(phi)} <= 0"
         yield {
             "constraint": origins[row].name,
             "sum": labels[row],
@@ -144,16 +144,16 @@ def _sum_rows(certificate: Certificate) -> Iterator[dict[str, str | None]]:
             "must": must,
             "why": origins[row].how,
         }
-    local = {row.label for kept in certificate.cloud.kept for row in kept}
+    local = {row.label for rows in certificate.cloud.kept for row in rows}
     for single in certificate.cloud.own:
-        kept = "names one agent, which keeps it locally: no multiplier, no release"
+        own_row = "names one agent, which keeps it locally: no multiplier, no release"
         bound = "names one component of one state: a bound, no multiplier, no release"
         yield {
             "constraint": single.name,
             "sum": None,
-            "formula": _shown(single.rest[0]),
+            "formula": _formula_text(single.rest[0]),
             "must": "= 0" if single.equality else "<= 0",
-            "why": kept if single.name in local else bound,
+            "why": own_row if single.name in local else bound,
         }
 
 
@@ -161,13 +161,13 @@ def _formula(family: Constraint, row: int) -> str:
     texts = []
     for part in family.sums:
         weighted = "" if part.weights is None else "weights of "
-        term = _shown(part.terms[row % len(part.terms)])
+        term = _formula_text(part.terms[row % len(part.terms)])
         texts.append(f"sum over {part.group.name} of {weighted}{term}")
     rest = family.named[row] if family.named else ZERO
-    return " + ".join([*texts, *([_shown(rest)] if not rest.is_zero else [])])
+    return " + ".join([*texts, *([_formula_text(rest)] if not rest.is_zero else [])])
 
 
-def _shown(formula: Expression) -> str:
+def _formula_text(formula: Expression) -> str:
     """A formula for people: long fractions as decimals, and no longer than a screen."""
     long = [n for n in nodes((formula,)) if n.is_number and len(str(n.value)) > _MOST_DIGITS]
     text = str(substitute(formula, {n: number(float(f"{float(n.value):.6g}")) for n in long}))
@@ -230,10 +230,8 @@ def fallback_words(unsafe: Sequence[str]) -> str:
 
 def plan_data(plan: NoisePlan) -> dict[str, object]:
     """Return a plan as plain data; of more than 10,000 agents only the worst off is listed."""
-    few = plan.cloud.agents <= _MOST_AGENTS
-    guarantees = (
-        [plan.guarantee(a) for a in range(plan.cloud.agents)] if few else [plan.guarantee()]
-    )
+    all_agents = range(plan.cloud.agents) if plan.cloud.agents <= _MOST_AGENTS else [None]
+    guarantees = [plan.guarantee(agent) for agent in all_agents]
     return {
         "method": plan.method,
         "hide": plan.hide.kind,
@@ -265,8 +263,10 @@ def plan_data(plan: NoisePlan) -> dict[str, object]:
 
 def _finals(result: Result) -> dict[str, Array | None]:
     """Quantiles over the runs of what was measured last; None where the saddle is not known."""
-    good = result.failed == 0
-    ends = {name: getattr(result.trace, name)[good, -1] for name in _QUANTITIES if good.any()}
+    completed = result.failed == 0
+    ends = {
+        name: getattr(result.trace, name)[completed, -1] for name in _QUANTITIES if completed.any()
+    }
     shares = list(_QUANTILES.values())
     return {
         name: np.percentile(values, shares) if np.isfinite(values).all() else None
@@ -285,26 +285,9 @@ def result_data(result: Result) -> dict[str, object]:
         "failed": {str(r + 1): int(k) for r, k in enumerate(result.failed) if k > 0},
         **picked(result, "seconds", "algorithm", "noise"),
         "final": finals,
-        "constraints": _constraints(result),
+        "constraints": constraint_violations(result.assessment(), result.failed == 0),
         "promise": result.assessment().promise,
     }
-
-
-def _constraints(result: Result) -> list[dict[str, object]]:
-    """The violation of every constraint over the runs that did not fail, the worst of them."""
-    assessment, good = result.assessment(), result.failed == 0
-    off = violation(assessment.rows[good], assessment.equality)
-    return [
-        {
-            "name": name,
-            "equality": bool(assessment.equality[j]),
-            "scale": float(assessment.scale[j]),
-            "largest_violation": float(off[:, j].max(initial=0.0)),
-            "percent_of_scale": float(100 * off[:, j].max(initial=0.0) / assessment.scale[j]),
-            "share_of_runs": float((off[:, j] > 0).mean()) if good.any() else None,
-        }
-        for j, name in enumerate(assessment.row_labels)
-    ]
 
 
 def result_table(result: Result) -> PlainTable:
@@ -337,11 +320,11 @@ def status_table(summary: RunSummary) -> PlainTable:
         promise = config.promise
         figures = {name: up(promise[name], 4) for name in ("epsilon", "delta", "gdp_mu")}
         hide = adjacency_of(promise["hide"], radius=promise["radius"], rounds=promise["rounds"])
-        kept = "no margin: an active limit is exceeded by about every second answer"
+        margin = "no margin: an active limit is exceeded by about every second answer"
         if (feasible := promise.get("feasible")) is not None:
             each = "a certain one" if feasible["each_row"] else "one"
             rest = up(1.0 - feasible["probability"], 3)
-            kept = f"P(the answer is confirmed and violates {each}) <= {rest}"
+            margin = f"P(the answer is confirmed and violates {each}) <= {rest}"
         rows |= {
             "run": config.run_id,
             "noise": config.noise,
@@ -350,7 +333,7 @@ def status_table(summary: RunSummary) -> PlainTable:
             ),
             f"hidden ({hide.kind})": hidden(hide),
             "trust": WORDS[trust_of(promise.get("trust", "one")).kind],
-            "constraints": kept,
+            "constraints": margin,
         }
     refused = ", ".join(f"{code} {n:,}" for code, n in sorted(summary.incidents.items()))
     rows |= {

@@ -1,4 +1,4 @@
-"""What came out of a simulation, as tables and as a figure: is the answer good, can it be applied?
+"""The outcome of a simulation as tables, data frames and a figure.
 
 A run needs neither pandas nor matplotlib: ``frame`` and ``figure`` ask for them.
 """
@@ -54,59 +54,73 @@ class Summary:
 
 def summary(result: Result) -> Summary:
     """Return the tables of a result; failed runs count in none of them."""
-    assessed, good = result.assessment(), result.failed == 0
-    first = (_objective(result, assessed, good), _constraints(assessed, good))
-    return Summary(tables=(*first, _answer(result, assessed, good), _hidden(result, assessed)))
+    assessed, completed = result.assessment(), result.failed == 0
+    first = (_objective(result, assessed, completed), _constraints(assessed, completed))
+    return Summary(tables=(*first, _answer(result, assessed, completed), _hidden(result, assessed)))
 
 
-def _objective(result: Result, assessed: Assessment, good: NDArray[np.bool_]) -> PlainTable:
+def _objective(result: Result, assessed: Assessment, completed: NDArray[np.bool_]) -> PlainTable:
     runs = f"{result.runs:,} runs" if result.runs > 1 else "1 run"
-    failed = result.runs - int(good.sum())
+    failed = result.runs - int(completed.sum())
     title = f"{result.rounds:,} rounds, {runs}" + (f", {failed:,} failed" if failed else "")
     if result.confirmed is not None:
         title += f", {int(result.confirmed.sum()):,} confirmed to keep the constraints"
     title += ", interrupted" if result.interrupted else ""
-    values = assessed.objective[good]
+    values = assessed.objective[completed]
     rows: list[tuple[str, ...]] = [("objective", *_quantiles(values))]
     if np.isfinite(assessed.best):
-        off = values - assessed.best
+        above = values - assessed.best
         middle = ("",) if values.size > 1 else ()
         rows.append(("at the optimum", *middle, f"{assessed.best:.6g}"))
-        rows.append(("above the optimum", *_quantiles(off)))
+        rows.append(("above the optimum", *_quantiles(above)))
         if assessed.best != 0.0:
             rows.append(
-                ("in percent", *(f"{q}%" for q in _quantiles(100 * off / abs(assessed.best))))
+                ("in percent", *(f"{q}%" for q in _quantiles(100 * above / abs(assessed.best))))
             )
-    return PlainTable(title=title, columns=_columns(good), rows=tuple(rows))
+    return PlainTable(title=title, columns=_columns(completed), rows=tuple(rows))
 
 
-def _constraints(assessed: Assessment, good: NDArray[np.bool_]) -> PlainTable:
-    off = violation(assessed.rows[good], assessed.equality)
-    worst = off.max(axis=0, initial=0.0) / assessed.scale
-    order = np.argsort(-worst, kind="stable")[:_MOST_ROWS]
-    rows = []
-    for j in order.tolist():
-        largest = float(off[:, j].max(initial=0.0))
-        share = float(np.mean(off[:, j] > 0.0)) if good.any() else np.nan
-        rows.append(
-            (
-                assessed.row_labels[j] + (" (=)" if assessed.equality[j] else ""),
-                f"{np.median(assessed.rows[good, j]):.6g}" if good.any() else "-",
-                up(largest, 3),
-                f"{up(100 * worst[j], 3)}%",
-                f"{up(100 * share, 3)}%",
-            )
-        )
-    more = len(assessed.row_labels) - len(rows)
+def constraint_violations(
+    assessed: Assessment, completed: NDArray[np.bool_]
+) -> list[dict[str, Any]]:
+    """Return by how much and how often the completed runs violate every constraint."""
+    off = violation(assessed.rows[completed], assessed.equality)
+    largest = off.max(axis=0, initial=0.0)
+    return [
+        {
+            "name": name,
+            "equality": bool(assessed.equality[j]),
+            "scale": float(assessed.scale[j]),
+            "largest_violation": float(largest[j]),
+            "percent_of_scale": float(100 * largest[j] / assessed.scale[j]),
+            "share_of_runs": float((off[:, j] > 0).mean()) if completed.any() else None,
+        }
+        for j, name in enumerate(assessed.row_labels)
+    ]
+
+
+def _constraints(assessed: Assessment, completed: NDArray[np.bool_]) -> PlainTable:
+    listed, g = constraint_violations(assessed, completed), assessed.rows[completed]
+    worst = sorted(zip(listed, g.T, strict=True), key=lambda pair: -pair[0]["percent_of_scale"])
+    more = len(listed) - _MOST_ROWS
     return PlainTable(
         title="constraints, the worst first; g must be at most 0, or 0 (=)",
         columns=("", "median g", "largest violation", "of its scale", "runs that violate it"),
-        rows=tuple(rows),
-        notes=(f"... and {more:,} more",) if more else (),
+        rows=tuple(
+            (
+                v["name"] + (" (=)" if v["equality"] else ""),
+                f"{np.median(values):.6g}" if values.size else "-",
+                up(v["largest_violation"], 3),
+                f"{up(v['percent_of_scale'], 3)}%",
+                f"{up(100 * v['share_of_runs'] if values.size else np.nan, 3)}%",
+            )
+            for v, values in worst[:_MOST_ROWS]
+        ),
+        notes=(f"... and {more:,} more",) if more > 0 else (),
     )
 
 
-def _answer(result: Result, assessed: Assessment, good: NDArray[np.bool_]) -> PlainTable:
+def _answer(result: Result, assessed: Assessment, completed: NDArray[np.bool_]) -> PlainTable:
     known = assessed.deviation.size > 0
     rows = []
     for c, name in zip(
@@ -115,7 +129,7 @@ def _answer(result: Result, assessed: Assessment, good: NDArray[np.bool_]) -> Pl
         half = "-"
         if known and np.isfinite(assessed.deviation[c]):
             half = f"± {up(_NORMAL_95 * float(assessed.deviation[c]), 3)}"
-        rows.append((name, *_quantiles(result.x[good, c]), half))
+        rows.append((name, *_quantiles(result.x[completed, c]), half))
     notes = []
     if result.x.shape[1] > len(rows):
         notes.append(f"... and {result.x.shape[1] - len(rows):,} more")
@@ -124,7 +138,7 @@ def _answer(result: Result, assessed: Assessment, good: NDArray[np.bool_]) -> Pl
         notes.append(f"No confidence intervals: {why}.")
     return PlainTable(
         title="answer",
-        columns=(*_columns(good), "95% interval of one run"),
+        columns=(*_columns(completed), "95% interval of one run"),
         rows=tuple(rows),
         notes=tuple(notes),
     )
@@ -143,8 +157,8 @@ def _hidden(result: Result, assessed: Assessment) -> PlainTable:
     return PlainTable(title="what is hidden", rows=(), notes=lines)
 
 
-def _columns(good: NDArray[np.bool_]) -> tuple[str, ...]:
-    return ("", "5%", "median", "95%") if good.sum() > 1 else ("", "value")
+def _columns(completed: NDArray[np.bool_]) -> tuple[str, ...]:
+    return ("", "5%", "median", "95%") if completed.sum() > 1 else ("", "value")
 
 
 def _quantiles(values: Array) -> tuple[str, ...]:
