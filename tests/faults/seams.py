@@ -50,7 +50,7 @@ SEAMS: Final = {
     "charges by agent": "sottovoce.privacy.ledger._charge_by_agent",
     "spend": "sottovoce.privacy.ledger.Ledger.spend",
     "ledger's connection": "sottovoce.privacy.fence._connect",
-    "fence at start": "sottovoce.privacy.fence.place",
+    "fence at start": "sottovoce.privacy.fence.require_fence",
     "fence that rises": "sottovoce.privacy.fence.Fence.rise",
     # store
     "store's connection": "sottovoce.network.journal.Journal._connect",

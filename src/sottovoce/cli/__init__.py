@@ -32,7 +32,7 @@ GROUPS = {"identity": "accounts", "ledger": "accounts"}
 _GARBAGE_THRESHOLD = 50_000  # new objects after which Python collects garbage
 
 
-def application(asked: str | None = None) -> typer.Typer:
+def application(command: str | None = None) -> typer.Typer:
     """Return the command line with all commands, or with the one asked for alone.
 
     An agent on a small device then loads what an agent needs and nothing else.
@@ -43,10 +43,10 @@ def application(asked: str | None = None) -> typer.Typer:
         no_args_is_help=True,
         pretty_exceptions_enable=False,
     )
-    app.callback()(_top)
-    known = asked in COMMANDS or asked in GROUPS
+    app.callback()(_root)
+    is_known = command in COMMANDS or command in GROUPS
     for name in (*COMMANDS, *GROUPS):
-        if known and name != asked:
+        if is_known and name != command:
             continue
         if name in GROUPS:
             app.add_typer(_load(name), name=name)
@@ -61,15 +61,15 @@ def _load(name: str) -> Any:
     return getattr(module, f"{name}_group" if group else f"{name}_command")
 
 
-def _version(asked: bool) -> None:
-    if asked:
+def _version(wanted: bool) -> None:
+    if wanted:
         import sottovoce
 
         typer.echo(f"sottovoce {sottovoce.__version__}")
         raise typer.Exit
 
 
-def _top(
+def _root(
     version: Annotated[
         bool,
         typer.Option("--version", callback=_version, is_eager=True, help="print the version"),
@@ -99,8 +99,8 @@ class _Conversion(NamedTuple):
         if value is None or get_origin(self.kind) is list:
             return value
         if get_origin(self.kind) is Literal and value not in get_args(self.kind):
-            known = ", ".join(map(repr, get_args(self.kind)))
-            raise typer.BadParameter(f"{value!r} is not one of {known}.", ctx, param)
+            choices = ", ".join(map(repr, get_args(self.kind)))
+            raise typer.BadParameter(f"{value!r} is not one of {choices}.", ctx, param)
         try:
             return value if get_origin(self.kind) is Literal else self.kind(value)
         except ValueError:

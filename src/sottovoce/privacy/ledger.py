@@ -40,7 +40,7 @@ from sottovoce.privacy.charge import (
     root_up,
     square_down,
 )
-from sottovoce.privacy.fence import Digests, Fence, create_ledger, place, transaction
+from sottovoce.privacy.fence import Digests, Fence, create_ledger, require_fence, transaction
 from sottovoce.privacy.gaussian import mu_of
 
 _Row: TypeAlias = tuple[str, Kind, float | None, float, float, float, str]
@@ -140,7 +140,7 @@ class Ledger:
             if not isinstance(name, str) or not name:
                 raise InputError(f"an agent's name must be a non-empty string, got {name!r}")
         with transaction(self.path, "IMMEDIATE") as database:
-            totals = _charged_anew(database, names, protected)
+            totals = _recharged(database, names, protected)
             for agent, spent in totals.items():
                 if spent > square_down(budget):
                     raise BudgetError(
@@ -200,13 +200,13 @@ class Ledger:
                     "already: use the ledger that it began with; a run that began without one "
                     "goes on without one, or anew with a new store"
                 )
-            place(database, run_id, rounds, digest)
+            require_fence(database, run_id, rounds, digest)
         return Fence(self.path, run_id, rounds, digest(rounds) or b"")
 
     def account(self, agent: str) -> Account:
         """Return one agent's account; refused if no budget was ever granted to it."""
         with transaction(self.path, "DEFERRED") as database:
-            row = _row(database, agent)
+            row = _account_row(database, agent)
         if row is None:
             raise BudgetError(_no_budget(agent))
         return _account(row)
@@ -258,7 +258,7 @@ def _spend(
     database: sqlite3.Connection, run_id: str, requested: dict[str, Charge], note: str
 ) -> bool:
     """Record a run unless it is recorded already; return whether it is new."""
-    recorded = _recorded(database, run_id)
+    recorded = _recorded_charges(database, run_id)
     if recorded == requested:
         return False
     if recorded is not None:
@@ -284,7 +284,7 @@ def _spend(
     return True
 
 
-def _recorded(database: sqlite3.Connection, run_id: str) -> dict[str, Charge] | None:
+def _recorded_charges(database: sqlite3.Connection, run_id: str) -> dict[str, Charge] | None:
     run = database.execute("SELECT number FROM runs WHERE run_id = ?", (run_id,)).fetchone()
     if run is None:
         return None
@@ -298,21 +298,21 @@ def _totals(database: sqlite3.Connection, requested: dict[str, Charge]) -> dict[
     """Return every agent's new exact total, or refuse, naming the first agent in the way."""
     totals, refusals = {}, []
     for agent, charge in requested.items():
-        row = _row(database, agent)
+        row = _account_row(database, agent)
         if row is None:
             refusals.append(_no_budget(agent))
             continue
         account = _account(row)
         try:
-            cost = amount(charge, account.protected)
+            units = amount(charge, account.protected)
         except BudgetError as error:
             refusals.append(str(error))
             continue
-        totals[agent] = int(row[-1], 16) + cost**2
+        totals[agent] = int(row[-1], 16) + units**2
         if totals[agent] > square_down(account.budget):
             refusals.append(
                 f"agent {agent!r} would exceed its lifetime budget of mu={account.budget!r} for "
-                f"{account.protected}: spent {account.spent!r}, asked {root_up(cost**2)!r} (mu="
+                f"{account.protected}: spent {account.spent!r}, asked {root_up(units**2)!r} (mu="
                 f"{charge.mu!r} for {charge.protected}), remaining {account.remaining!r}"
             )
     if refusals:
@@ -321,14 +321,14 @@ def _totals(database: sqlite3.Connection, requested: dict[str, Charge]) -> dict[
     return totals
 
 
-def _charged_anew(
+def _recharged(
     database: sqlite3.Connection, agents: list[str], protected: Protected
 ) -> dict[str, int]:
     """Return what agents have spent in terms of what is to be protected from now on."""
     totals = dict.fromkeys(agents, 0)
     changed = set()
     for agent in agents:
-        row = _row(database, agent)
+        row = _account_row(database, agent)
         if row is not None and _account(row).protected == protected:
             totals[agent] = int(row[-1], 16)
         elif row is not None:
@@ -340,7 +340,7 @@ def _charged_anew(
     return totals
 
 
-def _row(database: sqlite3.Connection, agent: str) -> _Row | None:
+def _account_row(database: sqlite3.Connection, agent: str) -> _Row | None:
     requested = database.execute("SELECT * FROM accounts WHERE agent = ?", (agent,))
     row: _Row | None = requested.fetchone()
     return row

@@ -184,8 +184,8 @@ class Result:
 
     def __post_init__(self) -> None:
         for part in (self, self.trace, self.transcript):
-            for f in fields(part) if part is not None else ():
-                if isinstance(value := getattr(part, f.name), np.ndarray):
+            for entry in fields(part) if part is not None else ():
+                if isinstance(value := getattr(part, entry.name), np.ndarray):
                     value.flags.writeable = False
 
     @property
@@ -336,7 +336,7 @@ def write_npz(
     target = Path(path)
     text = json.dumps({**meta, "format": FORMAT})
     try:
-        handle, aside = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
+        handle, temporary = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
     except OSError as error:
         raise InputError(f"cannot write {target}: {error.strerror}") from error
     try:
@@ -344,11 +344,11 @@ def write_npz(
             np.savez(file, allow_pickle=False, meta=np.array(text), **arrays)
             file.flush()
             os.fsync(file.fileno())
-        Path(aside).replace(target)
+        Path(temporary).replace(target)
     except OSError as error:
         raise InputError(f"cannot write {target}: {error.strerror}") from error
     finally:
-        Path(aside).unlink(missing_ok=True)
+        Path(temporary).unlink(missing_ok=True)
 
 
 def read_npz(path: str | os.PathLike[str], *, kind: str) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -376,17 +376,17 @@ def read_npz(path: str | os.PathLike[str], *, kind: str) -> tuple[dict[str, Any]
 
 def _flat(value: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
     """The fields of a dataclass and of those inside it, by their names."""
-    for f in fields(value):
-        part = getattr(value, f.name)
+    for entry in fields(value):
+        part = getattr(value, entry.name)
         if isinstance(part, Trace | Transcript | Assessment):
-            yield from _flat(part, f"{prefix}{f.name}.")
+            yield from _flat(part, f"{prefix}{entry.name}.")
         else:
-            yield prefix + f.name, part
+            yield prefix + entry.name, part
 
 
 def _part(kind: type[_Kind], values: Mapping[str, Any], prefix: str = "") -> _Kind:
     """Undo ``_flat``; JSON has lists in place of tuples."""
-    return kind(**{f.name: _tuple(values[prefix + f.name]) for f in fields(kind)})
+    return kind(**{entry.name: _tuple(values[prefix + entry.name]) for entry in fields(kind)})
 
 
 def _tuple(value: Any) -> Any:
