@@ -41,15 +41,9 @@ EQUALITY_LAG_FACTOR = 8.0
 """The same for equalities, whose wider band costs nothing in the objective: sums that must be met
 from both sides, with prices far from 0, converge more slowly."""
 
-BURN_IN = 0.1
-"""The share of all rounds that no answer counts."""
-
-UNIT_ROUNDS = 10.0
-"""Rounds in which prices find their unit, which do not count either; at most another BURN_IN."""
-
-WEIGHT_POWER = 0.25
-"""Weights of the average grow as ``k^WEIGHT_POWER``."""
-
+BURN_IN = 0.1  # the share of all rounds that no answer counts
+UNIT_ROUNDS = 10.0  # in which prices find their unit: not counted either, at most another BURN_IN
+WEIGHT_POWER = 0.25  # of k, by which the weights of the average grow
 _SUMMED_ROUNDS = 100_000  # up to which the weights' norm is added up; beyond, it is bounded
 _MOST_CORNER_SUMS = 12  # sums of a region up to which all corners of the margin are evaluated
 _TEST_ROUNDING = 2.0**-45  # relative: more than the few float64 operations of a test add up to

@@ -20,16 +20,9 @@ from sottovoce.problem.numeric import Numeric, StateBlock, gram, numeric_of, tan
 from sottovoce.problem.problem import Problem
 from sottovoce.problem.sums import Region, Sums
 
-ACTIVE_FORCE = 1e-6
-"""A row or bound is active if its multiplier times its slope is above this share of the objective's
-largest slope."""
-
-_DETERMINED_SHARE = 1e-3
-"""A component is determined if a force moves it by less than this share of what it would move where
-nothing determines it."""
-
-_FLAT = 1e-10
-"""Curvature below this share of the largest is none; both across an agent's box, without units."""
+ACTIVE_FORCE = 1e-6  # multiplier times slope, over the objective's largest: above, it is active
+_DETERMINED_SHARE = 1e-3  # of what a force moves where nothing determines it: below, something does
+_FLAT = 1e-10  # curvature over the largest, both across an agent's box: below, there is none
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

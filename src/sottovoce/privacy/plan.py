@@ -88,8 +88,7 @@ def plan(
             (see ``Feasibility``). By default neither.
         each_row: whether the bound holds for each constraint separately, with smaller margins,
             instead of for all of them together.
-        progress: whether to show progress once it has taken two seconds, by default on a terminal;
-            or a callback.
+        progress: as for ``sv.simulate``.
 
     Raises:
         PrivacyError: if an assumption fails, rounding alone would reveal too much, or a sum exceeds

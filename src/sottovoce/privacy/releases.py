@@ -20,11 +20,8 @@ if TYPE_CHECKING:
     from sottovoce.problem.agents import Array
     from sottovoce.problem.problem import CloudView, Problem
 
-REGISTERED: Final[dict[str, Callable[[], StateRelease]]] = {}
-"""What loads each release, by its name."""
-
-ALGORITHMS: Final[dict[str, str]] = {}
-"""The release that an algorithm works with, both by name; all others work with sums."""
+REGISTERED: Final[dict[str, Callable[[], StateRelease]]] = {}  # what loads each release, by name
+ALGORITHMS: Final[dict[str, str]] = {}  # releases by algorithm; all others work with sums
 
 
 class StateRelease(ABC):

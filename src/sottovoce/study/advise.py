@@ -356,11 +356,9 @@ def advise(
         feasible: the probability with which all constraints shall be kept.
         simulate: whether to measure every row in simulated runs beside the prediction.
         runs: how many of them.
-        seed: any integer that is not negative.
-        progress: whether to show progress once it has taken two seconds, by default on a terminal;
-            or a callback.
-        executor: where to work, a ``concurrent.futures.Executor`` or a Dask client; rows do not
-            depend on it. Ctrl-C keeps the first rows that are done.
+        seed: as for ``sv.simulate``.
+        progress: likewise.
+        executor: likewise. Ctrl-C keeps the first rows that are done.
     """
     instance("problem", problem, Problem, "sv.Problem(...)")
     tasks = _rows_of(hide, epsilons)

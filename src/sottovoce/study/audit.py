@@ -212,10 +212,8 @@ def audit(
             receives every release too, and takes its own noise off.
         sampler: where noise comes from; by default what a cloud uses. A broken one must be found.
         helper: where the helper's noise comes from, as ``sampler``.
-        progress: whether to show progress once it has taken two seconds, by default on a terminal;
-            or a callback.
-        executor: where to play, a ``concurrent.futures.Executor`` or a Dask client. Every process
-            draws noise of its own from its operating system.
+        progress: as for ``sv.simulate``.
+        executor: likewise. Every process draws noise of its own from its operating system.
     """
     instance("problem", problem, Problem, "sv.Problem(...)")
     instance("plan", plan, NoisePlan, "sv.plan(...)")

@@ -251,12 +251,10 @@ def compare(
         hide: "trajectory", "offset" or "everything".
         rounds: the numbers of rounds T.
         runs: independent runs per row.
-        seed: any integer that is not negative.
+        seed: as for ``sv.simulate``.
         algorithms: those to compare, by name; ``DualAveraging()`` and the paper's by default.
-        progress: whether to show progress once it has taken two seconds, by default on a terminal;
-            or a callback.
-        executor: where to run, a ``concurrent.futures.Executor`` or a Dask client; results do not
-            depend on it. Ctrl-C keeps the rows that are done.
+        progress: as for ``sv.simulate``.
+        executor: likewise. Ctrl-C keeps the rows that are done.
     """
     instance("problem", problem, Problem, "sv.Problem(...)")
     horizons, runs, seed = (
