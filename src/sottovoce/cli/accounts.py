@@ -132,7 +132,8 @@ def show_command(file: LedgerFile, json: bool = False) -> None:
     accounts = Ledger(file).accounts()
     title = f"Budgets in {file.name}: granted as epsilon, delta; spent in Gaussian-DP mu"
     columns = ("agent", "protects", "radius", "granted as", "spent", "mu/radius", "remaining")
-    table = PlainTable(title=title, columns=columns, rows=tuple(map(_cells, accounts)))
+    rows = tuple(map(_cells, accounts))
+    table = PlainTable(title=title, columns=columns, rows=rows, framed=True)
     figures = ("epsilon", "delta", "budget", "spent", "spent_per_radius", "remaining")
     data = [
         {"agent": a.agent, **picked(a.protected, "hide", "radius"), **picked(a, *figures)}

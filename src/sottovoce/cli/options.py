@@ -17,7 +17,7 @@ import typer
 
 from sottovoce.cli.console import errors
 from sottovoce.errors import InputError
-from sottovoce.progress import Progress, shown, silent
+from sottovoce.progress import PATIENCE_SECONDS, Progress, shown, silent
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
@@ -100,17 +100,10 @@ class PrivacyOptions:
         return any(getattr(self, field.name) for field in fields(self))
 
     def promise(self) -> Promise:
-        """Return the promise with its numbers read: each one number, or one per agent."""
+        """Return the promise as it was stated, numbers as text."""
         from sottovoce.study.promise import Promise
 
-        def read(name: str) -> float | list[float] | None:
-            text = getattr(self, name)
-            values = numbers(text, name) if text else None
-            return values[0] if values and len(values) == 1 else values
-
-        return Promise(
-            hide=self.hide, epsilon=read("epsilon"), delta=read("delta"), radius=read("radius")
-        )
+        return Promise(epsilon=self.epsilon, delta=self.delta, radius=self.radius, hide=self.hide)
 
     def plan(
         self,
@@ -303,12 +296,20 @@ def make_folder(out: Path | None) -> None:
 
 @contextmanager
 def study(
-    problem: str, cluster: str | None = None, out: Path | None = None
+    problem: str,
+    cluster: str | None = None,
+    out: Path | None = None,
+    *,
+    doing: str = "reading",
+    patience: float = PATIENCE_SECONDS,
 ) -> Iterator[tuple[Progress, Executor | None]]:
     """Make the folder for results, connect to a cluster, and show progress."""
     make_folder(out)
-    with on_cluster(cluster) as executor, shown(f"reading {problem}") as tell:
-        yield tell, executor
+    with (
+        shown(f"{doing} {problem}", patience=patience) as report,
+        on_cluster(cluster) as executor,
+    ):
+        yield report, executor
 
 
 def draw_figure(plot: Callable[[Path], object], file: Path | None) -> None:

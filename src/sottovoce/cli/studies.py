@@ -17,9 +17,7 @@ from sottovoce.cli.options import (
     argument,
     draw_figure,
     load,
-    make_folder,
     numbers,
-    on_cluster,
     one_number,
     option,
     run_rounds,
@@ -27,7 +25,6 @@ from sottovoce.cli.options import (
     with_options,
 )
 from sottovoce.errors import InputError
-from sottovoce.progress import shown
 
 if TYPE_CHECKING:
     from sottovoce.problem.problem import Problem
@@ -50,12 +47,12 @@ def check_command(
 
     Example: sottovoce check examples/paper --json
     """
-    with study(problem) as (tell, _):
+    with study(problem) as (report, _):
         from sottovoce.certificate.certificate import certify
         from sottovoce.cli import reports
 
         stated = load(problem)
-        certificate = certify(stated, tighten=not original, progress=tell)
+        certificate = certify(stated, tighten=not original, progress=report)
         hard = any(family.hard for family in stated.constraints) or "feasible" in stated.privacy
         unsafe = reports.unsafe_defaults(certificate) if hard else []
     data = reports.certificate_data(certificate) | {"unsafe_fallbacks": unsafe}
@@ -83,7 +80,7 @@ def plan_command(
 
     Example: sottovoce plan examples/paper --epsilon 'ln(3)' --delta 0.05 --radius 1
     """
-    with study(problem) as (tell, _):
+    with study(problem) as (report, _):
         from sottovoce.cli.reports import plan_data
         from sottovoce.study.prediction import expect
 
@@ -94,9 +91,9 @@ def plan_command(
             method=method,
             allow_undernoised=allow_undernoised,
             split=split,
-            progress=tell,
+            progress=report,
         )
-        tell("predicting what the answer will be worth")
+        report("predicting what the answer will be worth")
         prediction = expect(stated, plan, plan.rounds)
     warn_if_useless(prediction, strict=strict)
     show_result(plan_data(plan), str(plan), json=json)
@@ -125,7 +122,7 @@ def advise_command(
 
     Example: sottovoce advise gallery:chargers --plot advice.png
     """
-    with study(problem, cluster) as (tell, executor):
+    with study(problem, cluster) as (report, executor):
         from sottovoce.study.advise import advise
 
         advice = advise(
@@ -138,7 +135,7 @@ def advise_command(
             accuracy=accuracy,
             feasible=feasible,
             simulate=simulate,
-            progress=tell,
+            progress=report,
             executor=executor,
         )
     line = ("For the top of problem.toml:\n", advice.line) if advice.line else ()
@@ -167,9 +164,10 @@ def simulate_command(
 
     Example: sottovoce simulate examples/paper --rounds 20000 --runs 64 --out out
     """
-    make_folder(out)
-    doing = f"certifying and planning {problem}"
-    with shown(doing, patience=0.0) as tell, on_cluster(cluster) as executor:
+    with study(problem, cluster, out, doing="certifying and planning", patience=0.0) as (
+        report,
+        executor,
+    ):
         from sottovoce.cli.reports import result_data, result_table
         from sottovoce.simulation.simulate import simulate
         from sottovoce.study.prediction import expect
@@ -178,7 +176,7 @@ def simulate_command(
         count = run_rounds(stated, rounds)
         plan = None
         if stated.privacy or promise.stated:
-            plan = promise.plan(stated, rounds=count, progress=tell)
+            plan = promise.plan(stated, rounds=count, progress=report)
             warn_if_useless(expect(stated, plan, count), strict=strict)
         result = simulate(
             stated,
@@ -187,7 +185,7 @@ def simulate_command(
             runs=runs,
             seed=seed,
             algorithm=algorithm_for(stated, algorithm),
-            progress=tell,
+            progress=report,
             executor=executor,
         )
     files = []
@@ -233,7 +231,7 @@ def compare_command(
 
     Example: sottovoce compare examples/paper --rounds 500,2000,10000 --out out
     """
-    with study(problem, cluster, out) as (tell, executor):
+    with study(problem, cluster, out) as (report, executor):
         from sottovoce.privacy.releases import ALGORITHMS
         from sottovoce.study.compare import compare, curve_rounds
 
@@ -246,7 +244,7 @@ def compare_command(
             runs=runs,
             seed=seed,
             algorithms={type(algorithm).__name__: algorithm for algorithm in known},
-            progress=tell,
+            progress=report,
             executor=executor,
         )
     data = comparison.data(asked)
@@ -273,7 +271,7 @@ def audit_command(
     problem: ProblemName,
     promise: PrivacyOptions,
     agent: str | None = option(
-        None, "whose behaviour to tell: a label, or a number from 1; the worst-off by default"
+        None, "whose behaviour to report: a label, or a number from 1; the worst-off by default"
     ),
     runs: int | None = option(None, f"games per world ({_GAMES})"),
     rounds: int | None = option(None, f"rounds per game ({_GAME_ROUNDS})"),
@@ -302,7 +300,7 @@ def audit_command(
                 )
         _audit_store(problem, store, promise, method, json=json)
         return
-    with study(problem, cluster, out) as (tell, executor):
+    with study(problem, cluster, out) as (report, executor):
         from sottovoce.privacy.adjacency import Trajectory
         from sottovoce.study.audit import audit
 
@@ -314,22 +312,22 @@ def audit_command(
             rounds=None if kind == Trajectory.kind else length,
             method=method,
             split=view is not None,
-            progress=tell,
+            progress=report,
         )
-        report = audit(
+        audited = audit(
             stated,
             plan,
             agent=None if agent is None else _agent_index(stated, agent),
             runs=_GAMES if runs is None else runs,
             rounds=length,
             algorithm=algorithm_for(stated, algorithm, method=method),
-            progress=tell,
+            progress=report,
             executor=executor,
             view=view or "outside",
         )
-    show_result(report.data(), report.table(), "", report.noise.table(), json=json)
-    draw_figure(report.plot, None if out is None else out / "audit.png")
-    if not report.passed:
+    show_result(audited.data(), audited.table(), "", audited.noise.table(), json=json)
+    draw_figure(audited.plot, None if out is None else out / "audit.png")
+    if not audited.passed:
         raise typer.Exit(1)
 
 
@@ -349,7 +347,7 @@ def _audit_store(
     folder: str, store: Path, promise: PrivacyOptions, method: str, *, json: bool
 ) -> None:
     """Check the noise of a finished run; problem.toml is enough, as for the cloud."""
-    with study(folder) as (tell, _):
+    with study(folder) as (report, _):
         from sottovoce.network.observe.run_summary import summarise
         from sottovoce.study.noise import audit_store
 
@@ -362,12 +360,12 @@ def _audit_store(
         options = RunOptions(**asdict(promise), feasible=probability, each_row=each_row)
         plan = options.plan(
             load(folder, agents=()), public=True, rounds=run.get("rounds"), method=method,
-            progress=tell,
+            progress=report,
         )  # fmt: skip
-        tell("checking the noise of the run")
-        report = audit_store(plan, store)
-    show_result(report.data(), report.noise.table(report.title), json=json)
-    if not report.noise.passed:
+        report("checking the noise of the run")
+        audited = audit_store(plan, store)
+    show_result(audited.data(), audited.noise.table(audited.title), json=json)
+    if not audited.noise.passed:
         raise typer.Exit(1)
 
 
@@ -382,10 +380,9 @@ def paper_command(
 
     Example: sottovoce paper --runs 32 --out out
     """
-    make_folder(out)
-    with shown("the paper's problem") as tell:
+    with study("the paper's problem", out=out) as (report, _):
         from sottovoce.paper.reproduction import reproduce
 
-        reproduced = reproduce(runs=runs, seed=seed, progress=tell)
+        reproduced = reproduce(runs=runs, seed=seed, progress=report)
     show_result(reproduced.data(), *reproduced.tables(), json=json)
     draw_figure(reproduced.plot, None if out is None else out / "paper.png")

@@ -8,7 +8,7 @@ registry in ``sottovoce.privacy.releases``, by the name "paper".
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from sottovoce.privacy.releases import StateRelease, register_release
+from sottovoce.privacy.releases import register_release
 
 if TYPE_CHECKING:
     from sottovoce.paper.paper_plan import Constants as Constants
@@ -30,14 +30,9 @@ _MODULES = {
 }
 __all__ = sorted(_MODULES)
 
-
-def _load_release() -> StateRelease:
-    from sottovoce.paper.paper_release import RELEASE
-
-    return RELEASE
-
-
-register_release("paper", "tikhonov", _load_release)
+register_release(
+    "paper", "tikhonov", load=lambda: import_module("sottovoce.paper.paper_release").RELEASE
+)
 
 
 def __getattr__(name: str) -> Any:

@@ -22,11 +22,14 @@ from sottovoce.progress import Progress
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Promise:
-    """What is promised to every agent; a problem's ``[privacy]`` decides where a field is None."""
+    """What is promised to every agent; a problem's ``[privacy]`` decides where a field is None.
 
-    epsilon: PerAgent | None = None
-    delta: PerAgent | None = None
-    radius: PerAgent | None = None
+    Numbers may be text, such as ``ln(3)``, or ``1,1,2`` for one per agent.
+    """
+
+    epsilon: PerAgent | str | None = None
+    delta: PerAgent | str | None = None
+    radius: PerAgent | str | None = None
     hide: str | None = None
 
     def plan(
@@ -70,28 +73,26 @@ class Promise:
                     f"{name} must be given, got none: pass {name} (--{name}), or write it under "
                     "[privacy] in problem.toml"
                 )
-        radius = self.radius
-        if kind != Everything.kind or radius is not None:  # the file's is for what the file hides
-            radius = stated_number(problem, "radius", radius)
-        hide = adjacency_of(
-            kind,
-            radius=radius,
-            rounds=problem.privacy.get("rounds") if rounds is None else rounds,
-        )
+        hides_all = (
+            kind == Everything.kind and self.radius is None
+        )  # the file's is for its own kind
+        radius = None if hides_all else stated_number(problem, "radius", self.radius)
+        covered = problem.privacy.get("rounds") if rounds is None else rounds
+        hide = adjacency_of(kind, radius=radius, rounds=covered)
         return chosen(
             certificate, epsilon=epsilon, delta=delta, hide=hide, progress=progress, **settings
         )
 
 
-def stated_number(problem: Problem, name: str, value: PerAgent | None = None) -> PerAgent | None:
-    """Return epsilon, delta or radius: the argument, or else the problem's, or else None.
-
-    The ``[privacy]`` table may write numbers as text, such as ``ln(3)``.
-    """
+def stated_number(
+    problem: Problem, name: str, value: PerAgent | str | None = None
+) -> PerAgent | None:
+    """Return epsilon, delta or radius: the argument, or else the problem's, or else None."""
     stated: PerAgent | str | None = problem.privacy.get(name) if value is None else value
     if not isinstance(stated, str):
         return stated
-    numbers = [parse_number(text, where=f"[privacy] {name}") for text in stated.split(",")]
+    where = f"[privacy] {name}" if value is None else f"--{name}"
+    numbers = [parse_number(text, where=where) for text in stated.split(",")]
     return numbers[0] if len(numbers) == 1 else numbers
 
 
