@@ -26,7 +26,7 @@ SEAMS: Final = {
     "the paper's kappa": "sottovoce.privacy.gaussian.kappa",
     "allowance for rounding": "sottovoce.privacy.sampler.rounding_allowance",
     "share of rounding": "sottovoce.privacy.allocation.rounding_shift",
-    "mu that is spent": "sottovoce.privacy.allocation.spent",
+    "mu that is spent": "sottovoce.privacy.allocation.mu_spent",
     "allocation": "sottovoce.privacy.allocation.allocate",
     "reach of a pair": "sottovoce.privacy.plan.pair_reach",
     "radii": "sottovoce.privacy.adjacency.radii",
