@@ -33,7 +33,7 @@ _GARBAGE_THRESHOLD = 50_000  # new objects after which Python collects garbage
 
 
 def application(command: str | None = None) -> typer.Typer:
-    """Return the command line with all commands, or with the one asked for alone.
+    """Return the command line with all commands, or with one alone.
 
     An agent on a small device then loads what an agent needs and nothing else.
     """

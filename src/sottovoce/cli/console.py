@@ -84,7 +84,7 @@ def _print_table(plain: PlainTable) -> None:
 
 
 def warn_if_useless(
-    prediction: Prediction, *, strict: bool, say: Callable[[str], None] | None = None
+    prediction: Prediction, *, strict: bool, show: Callable[[str], None] | None = None
 ) -> None:
     """Warn that an answer will be useless, or refuse it.
 
@@ -96,8 +96,8 @@ def warn_if_useless(
     text = f"after {prediction.rounds:,} rounds {prediction.useless}: {_REMEDY}"
     if strict:
         raise PrivacyError(f"an answer must be worth something, got a plan for which {text}")
-    if say is not None:
-        say(text)
+    if show is not None:
+        show(text)
         return
     errors.print("[bold red]WARNING: THE ANSWER WILL BE USELESS:[/] ", end="")
     errors.print(text, markup=False, soft_wrap=True)

@@ -50,7 +50,7 @@ SHARED = {
     "seed": "run r depends on (seed, r) alone",
     "strict": "refuse where the answer is expected to be useless",
 }
-"""What ``--help`` says of an option that is stated by its default alone."""
+"""Help texts of options that several commands share."""
 
 _T = TypeVar("_T")
 REQUIRED: Any = MISSING
@@ -62,8 +62,8 @@ def option(default: _T, text: str) -> _T:
 
     A parameter of a command, or a field of a dataclass of options, has it as its default.
     """
-    stated: Any = field(default=default, metadata={"help": text})
-    return cast("_T", stated)
+    declared: Any = field(default=default, metadata={"help": text})
+    return cast("_T", declared)
 
 
 def argument(text: str) -> Any:
@@ -95,8 +95,8 @@ class PrivacyOptions:
     )
 
     @property
-    def stated(self) -> bool:
-        """Whether any option says something."""
+    def is_given(self) -> bool:
+        """Whether any option is given."""
         return any(getattr(self, field.name) for field in fields(self))
 
     def promise(self) -> Promise:
@@ -195,12 +195,12 @@ def with_options(command: Callable[..., None]) -> Callable[..., None]:
     return flattened
 
 
-def _flattened(name: str, kind: Any, stated: object) -> inspect.Parameter:
+def _flattened(name: str, kind: Any, declared: object) -> inspect.Parameter:
     """A parameter as Typer reads it: its type with the help text, and its plain default."""
-    default, text, positional = stated, SHARED.get(name), False
-    if isinstance(stated, Field):
-        default, text = stated.default, stated.metadata.get("help", text)
-        positional = "positional" in stated.metadata
+    default, text, positional = declared, SHARED.get(name), False
+    if isinstance(declared, Field):
+        default, text = declared.default, declared.metadata.get("help", text)
+        positional = "positional" in declared.metadata
     if positional:
         kind = Annotated[kind, typer.Argument(help=text)]
     elif text is not None:
@@ -248,8 +248,8 @@ def run_rounds(problem: Problem, rounds: int | None) -> int:
     """Return the rounds to run: the option's, else the problem file's, else 2,000."""
     from sottovoce.arguments import whole
 
-    stated = problem.schedule.get("rounds", problem.privacy.get("rounds", DEFAULT_ROUNDS))
-    return whole("rounds", stated if rounds is None else rounds, least=1)
+    of_file = problem.schedule.get("rounds", problem.privacy.get("rounds", DEFAULT_ROUNDS))
+    return whole("rounds", of_file if rounds is None else rounds, least=1)
 
 
 def algorithm_for(problem: Problem, name: str | None = None, *, method: str = "joint") -> Algorithm:

@@ -49,7 +49,7 @@ def certificate_data(certificate: Certificate) -> dict[str, object]:
     """Return a certificate as plain data.
 
     ``sensitivity.upper[o][l]`` is the certified ``S[o, l]`` and ``found`` the largest value seen,
-    one row per sum; ``sums`` says which sums there are, of what and why. For fleets, where the
+    one row per sum; ``sums`` lists the sums with their formula and origin. For fleets, where the
     matrix has millions of columns, only the largest entry per sum is given.
     """
     S = certificate.sensitivity
@@ -308,7 +308,7 @@ def result_table(result: Result) -> PlainTable:
 
 
 def status_table(summary: RunSummary) -> PlainTable:
-    """Return a run by what its store says."""
+    """Return the state of a run from its store."""
     config, reason = summary.config, f": {summary.reason}" if summary.reason else ""
     total = "" if config is None else f" of {config.rounds:,}"
     rows = {

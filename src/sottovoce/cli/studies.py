@@ -51,9 +51,9 @@ def check_command(
         from sottovoce.certificate.certificate import certify
         from sottovoce.cli import reports
 
-        stated = load(problem)
-        certificate = certify(stated, tighten=not original, progress=report)
-        hard = any(family.hard for family in stated.constraints) or "feasible" in stated.privacy
+        loaded = load(problem)
+        certificate = certify(loaded, tighten=not original, progress=report)
+        hard = any(family.hard for family in loaded.constraints) or "feasible" in loaded.privacy
         unsafe = reports.unsafe_defaults(certificate) if hard else []
     data = reports.certificate_data(certificate) | {"unsafe_fallbacks": unsafe}
     show_result(data, *reports.certificate_tables(certificate), json=json)
@@ -84,9 +84,9 @@ def plan_command(
         from sottovoce.cli.reports import plan_data
         from sottovoce.study.prediction import expect
 
-        stated = load(problem)
+        loaded = load(problem)
         plan = promise.plan(
-            stated,
+            loaded,
             rounds=rounds,
             method=method,
             allow_undernoised=allow_undernoised,
@@ -94,7 +94,7 @@ def plan_command(
             progress=report,
         )
         report("predicting what the answer will be worth")
-        prediction = expect(stated, plan, plan.rounds)
+        prediction = expect(loaded, plan, plan.rounds)
     warn_if_useless(prediction, strict=strict)
     show_result(plan_data(plan), str(plan), json=json)
 
@@ -172,19 +172,19 @@ def simulate_command(
         from sottovoce.simulation.simulate import simulate
         from sottovoce.study.prediction import expect
 
-        stated = load(problem)
-        count = run_rounds(stated, rounds)
+        loaded = load(problem)
+        count = run_rounds(loaded, rounds)
         plan = None
-        if stated.privacy or promise.stated:
-            plan = promise.plan(stated, rounds=count, progress=report)
-            warn_if_useless(expect(stated, plan, count), strict=strict)
+        if loaded.privacy or promise.is_given:
+            plan = promise.plan(loaded, rounds=count, progress=report)
+            warn_if_useless(expect(loaded, plan, count), strict=strict)
         result = simulate(
-            stated,
+            loaded,
             plan,
             rounds=count,
             runs=runs,
             seed=seed,
-            algorithm=algorithm_for(stated, algorithm),
+            algorithm=algorithm_for(loaded, algorithm),
             progress=report,
             executor=executor,
         )
@@ -235,20 +235,20 @@ def compare_command(
         from sottovoce.privacy.releases import ALGORITHMS
         from sottovoce.study.compare import compare, curve_rounds
 
-        asked, stated = _counts(rounds), load(problem)
-        known = [algorithm_for(stated, name) for name in ("dual-averaging", *ALGORITHMS)]
+        horizons, loaded = _counts(rounds), load(problem)
+        known = [algorithm_for(loaded, name) for name in ("dual-averaging", *ALGORITHMS)]
         comparison = compare(
-            stated,
+            loaded,
             **asdict(promise.promise()),
-            rounds=asked if out is None else curve_rounds(asked),
+            rounds=horizons if out is None else curve_rounds(horizons),
             runs=runs,
             seed=seed,
             algorithms={type(algorithm).__name__: algorithm for algorithm in known},
             progress=report,
             executor=executor,
         )
-    data = comparison.data(asked)
-    show_result(data, comparison.table(asked), json=json)
+    data = comparison.data(horizons)
+    show_result(data, comparison.table(horizons), json=json)
     if out is not None:
         (out / "compare.json").write_text(json_of(data), encoding="utf-8")
         errors.print(f"data: {out / 'compare.json'}", soft_wrap=True)
@@ -304,23 +304,23 @@ def audit_command(
         from sottovoce.privacy.adjacency import Trajectory
         from sottovoce.study.audit import audit
 
-        stated, length = load(problem), _GAME_ROUNDS if rounds is None else rounds
-        kind = promise.hide or stated.privacy.get("hide", Trajectory.kind)
+        loaded, game_rounds = load(problem), _GAME_ROUNDS if rounds is None else rounds
+        kind = promise.hide or loaded.privacy.get("hide", Trajectory.kind)
         plan = promise.plan(
-            stated,
+            loaded,
             # Under a trajectory rounds are free: the plan covers those of the problem.
-            rounds=None if kind == Trajectory.kind else length,
+            rounds=None if kind == Trajectory.kind else game_rounds,
             method=method,
             split=view is not None,
             progress=report,
         )
         audited = audit(
-            stated,
+            loaded,
             plan,
-            agent=None if agent is None else _agent_index(stated, agent),
+            agent=None if agent is None else _agent_index(loaded, agent),
             runs=_GAMES if runs is None else runs,
-            rounds=length,
-            algorithm=algorithm_for(stated, algorithm, method=method),
+            rounds=game_rounds,
+            algorithm=algorithm_for(loaded, algorithm, method=method),
             progress=report,
             executor=executor,
             view=view or "outside",

@@ -135,8 +135,8 @@ def paper_plan(
     _require_known_rows(cloud)
     requested = RequestedPrivacy.per_agent(cloud, epsilon, delta)
     reach = _reach(hide, cloud.groups)
-    with watched(progress) as tell:
-        tell(f"planning: noise for {cloud.agents:,} agents")
+    with watched(progress) as report:
+        report(f"planning: noise for {cloud.agents:,} agents")
         S, entries, sigma = paper_noise(cloud, requested, reach, constants)
         errors, sizes = _evaluation_errors(cloud, entries)
         require_moderate_influence(S)

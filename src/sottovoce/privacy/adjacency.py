@@ -1,4 +1,4 @@
-"""Adjacency: which two behaviours of an agent a plan keeps from being told apart.
+"""Adjacency: which two behaviours of an agent a plan makes indistinguishable.
 
 A behaviour is what an agent does whatever it receives: the states it takes, round by round. The
 plan bounds how well an attacker who sees all messages distinguishes two *adjacent* behaviours; the

@@ -169,5 +169,5 @@ def _solve(loads: Array, costs: Array, largest: Array) -> Array:
     v = np.asarray(solution.x[:outputs])
     if not np.all(np.isfinite(v)):
         raise PrivacyError(f"the noise could not be allocated: the solver says {solution.status}")
-    # What is too small for the solver to tell from 0 is for the next solve, which starts there.
+    # Below the solver's resolution: the next solve starts there and resolves it.
     return np.asarray(np.maximum(v, _RESOLVED))

@@ -50,7 +50,7 @@ BITS: Final = 100
 """Binary places of mu in exact sums of squares; every double above 1e-14 has no more. mu counts in
 units of 2^-BITS, its square in units of 4^-BITS; charges are rounded up, what is left down."""
 
-_KINDS: Final = get_args(Kind)  # each speaks of all pairs of those before it
+_KINDS: Final = get_args(Kind)  # the pairs of each include those of the ones before it
 
 
 @dataclass(frozen=True, slots=True)

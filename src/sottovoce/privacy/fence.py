@@ -38,7 +38,7 @@ _TRANSIENT: Final = frozenset(
         sqlite3.SQLITE_READONLY,
     }
 )
-"""Kinds of errors that time or a restart mends: what a ledger holds is as good as before."""
+"""Errors that time or a restart resolves; the ledger is undamaged."""
 
 APPLICATION: Final = int.from_bytes(b"svlg")
 SCHEMA: Final = 2
@@ -112,11 +112,11 @@ def transaction(path: Path, kind: str) -> Iterator[sqlite3.Connection]:
 
 @contextmanager
 def ledger_errors(path: Path) -> Iterator[None]:
-    """Turn SQLite's errors into ours: UnavailableError if time or a restart mends them."""
+    """Turn SQLite's errors into ours: UnavailableError if they are transient."""
     try:
         yield
     except sqlite3.Error as error:
-        # The low byte is the kind; the rest says where it happened.
+        # The low byte of the extended code is the kind of error.
         transient = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF in _TRANSIENT
         kind, now = (UnavailableError, " now") if transient else (PrivacyError, "")
         raise kind(

@@ -1,4 +1,4 @@
-"""What T noisy releases can tell of the saddle point at best, before anything is run."""
+"""The asymptotic accuracy limit: how well T noisy releases can determine the saddle point."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Planning: noise for every output, by which every agent gets what was asked for."""
+"""Planning: calibrate the noise of every sum to the requested (epsilon, delta) of every agent."""
 
 from __future__ import annotations
 
@@ -103,8 +103,8 @@ def plan(
     probability = _probability(feasible, cloud, each_row=each_row)
     requested = RequestedPrivacy.per_agent(cloud, epsilon, delta)
     w = _weights(weights, certificate.sensitivity)
-    with watched(progress) as tell:
-        tell(f"planning: noise for {cloud.agents:,} agents")
+    with watched(progress) as report:
+        report(f"planning: noise for {cloud.agents:,} agents")
         noise = _plan_sums(certificate, requested, hide, w, trust or ONE_CLOUD)
         if probability is None:
             return noise

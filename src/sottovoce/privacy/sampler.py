@@ -75,8 +75,8 @@ def reach_of(sigma: Real) -> Real:
 
     2^51 grid = 2^25 sigma
 
-    A refusal in the middle of a run would itself tell something: check the certified range of every
-    output against this before the first round.
+    A refusal in the middle of a run would itself reveal something: check the certified range of
+    every output against this before the first round.
     """
     return grid_of(sigma) * REACH
 
@@ -186,7 +186,7 @@ class SecureSampler(Sampler):
 
     def release(self, values: ArrayLike) -> Released:
         """Return round(values/grid) + Z on the grid, with Z taken from the pool."""
-        noise = self._process_pool().take(self._sigma.size)  # before the values are looked at
+        noise = self._process_pool().take(self._sigma.size)  # before the values are read
         with np.errstate(over="ignore"):
             steps = np.rint(_checked_values(values, self._sigma.size) / self.grid)
         _require_reach(steps)

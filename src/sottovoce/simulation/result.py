@@ -87,7 +87,7 @@ class Transcript:
 @final
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Assessment:
-    """What the answers of all runs are worth; small values that are public, and the answers' own.
+    """The quality of the answers of all runs: small values, public or of the answers themselves.
 
     Attributes:
         groups: name, number of agents and components of each group of agents.

@@ -18,7 +18,7 @@ from sottovoce.progress import Progress
 Task = TypeVar("Task")
 Answer = TypeVar("Answer")
 
-_POLL_SECONDS = 0.2  # between two looks at what is done
+_POLL_SECONDS = 0.2  # between two checks for Ctrl-C
 _ENSEMBLE_TASKS = 16  # of an ensemble: enough for a dozen workers
 
 

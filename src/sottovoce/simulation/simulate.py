@@ -45,7 +45,7 @@ from sottovoce.simulation.runs import Layout, Runs, Saddle, SimulationRequest, l
 from sottovoce.simulation.scatter import executor_of, interruptible, scatter, split_runs
 
 _Part = TypeVar("_Part", Result, Trace, Transcript)
-_SLICE_SECONDS = 0.25  # between looks at Ctrl-C, the progress and the checkpoint
+_SLICE_SECONDS = 0.25  # between checks for Ctrl-C, reports of progress and checkpoints
 _SAVE_SECONDS = 10.0  # between two savings of a checkpoint
 _FIRST_SLICE = 64  # rounds
 _LONGEST_SLICE = 1 << 14  # rounds, whose steps still fit in the cache

@@ -105,7 +105,7 @@ class AdviceRow:
 
     @property
     def useless(self) -> bool:
-        """Whether there is no such plan, or its answer will be worth nothing."""
+        """Whether there is no such plan, or its answer will be useless."""
         return self.predicted is None or bool(self.predicted.useless)
 
     @property
@@ -254,7 +254,7 @@ class Advice:
 
         figure = Figure(figsize=(11.0, 5.2), layout="constrained")
         left, right = figure.subplots(1, 2, sharex=True)
-        # What is useless is not drawn: whatever it costs, it is not worth that.
+        # Useless answers are left out, whatever they cost.
         _panel(left, self, lambda row: math.inf if row.useless else row.cost)
         left.set(title="What keeping every limit costs", ylabel="extra cost, % of the objective")
         left.axhspan(_LEAST_DRAWN_SHARE / 10, 0.01, color="#2e7d32", alpha=0.08)
@@ -541,7 +541,7 @@ def _has_converged(row: AdviceRow, accuracy: float) -> bool:
 
 
 def _recommend(rows: Sequence[AdviceRow], accuracy: float) -> AdviceRow | None:
-    """The strongest promise that costs little; else the cheapest that is worth something.
+    """The strongest promise within ``accuracy``; else the cheapest with a useful answer.
 
     Where there is no room to keep the constraints, the noise decides.
     """

@@ -259,7 +259,7 @@ class _Run:
         """The run is over."""
 
     def incident(self, code: Code, agents: tuple[int, ...], k: int) -> None:
-        """Refuse no message, unless the run failed or a lost state is sent anew."""
+        """Fail on any refusal, but of a failed run and of a state sent anew after a crash."""
         if code is not Code.FAILED and not (self.crashed and code is Code.CONFLICT):
             raise AssertionError(f"an honest message was refused: {code}")
 

@@ -82,7 +82,7 @@ class NoiseChecks:
 
     @property
     def draws(self) -> int:
-        """How many draws of noise were looked at."""
+        """The number of draws of noise that were tested."""
         return self.outputs * self.rounds
 
     def table(self, title: str = "The noise that was released") -> PlainTable:
@@ -103,7 +103,7 @@ class NoiseChecks:
 
 
 def verdict(passed: bool) -> str:
-    """Return what a table says of a test."""
+    """Return the result of a test as a table has it."""
     return "holds" if passed else "BROKEN"
 
 
@@ -337,13 +337,15 @@ def audit_store(plan: NoisePlan, path: str | os.PathLike[str]) -> StoreAudit:
     return StoreAudit(committed=len(run.said), rounds=config.rounds, noise=checks)
 
 
-def _residuals_of_sums(plan: NoisePlan, said: tuple[Said, ...], multiples: Integers) -> Array:
+def _residuals_of_sums(
+    plan: NoisePlan, contributions: tuple[Said, ...], multiples: Integers
+) -> Array:
     """Integers minus integers: the draws themselves."""
     parties = parties_of(plan)
     noisy = np.flatnonzero(plan.sigma > 0)
     sums: dict[tuple[int, ...], Integers] = {}
     draws = multiples.copy()
-    for row, parts in zip(draws, said, strict=True):
+    for row, parts in zip(draws, contributions, strict=True):
         for agents, data in parts:
             if agents not in sums:
                 sums[agents] = np.searchsorted(noisy, parties(agents).sums)
@@ -351,12 +353,14 @@ def _residuals_of_sums(plan: NoisePlan, said: tuple[Said, ...], multiples: Integ
     return np.asarray(draws / STEPS)
 
 
-def _residuals_of_values(plan: NoisePlan, said: tuple[Said, ...], multiples: Integers) -> Array:
+def _residuals_of_values(
+    plan: NoisePlan, contributions: tuple[Said, ...], multiples: Integers
+) -> Array:
     """A release of states, from which F is computed."""
-    stated = released_outputs(plan)
-    states = np.empty((len(said), stated.lower.size))
-    for x, parts in zip(states, said, strict=True):
+    outputs = released_outputs(plan)
+    states = np.empty((len(contributions), outputs.lower.size))
+    for x, parts in zip(states, contributions, strict=True):
         for agents, data in parts:
             columns = [np.r_[agent_columns(plan.cloud, agent)] for agent in agents]
             x[np.concatenate(columns)] = unpack(data)
-    return stated.standardised(states, multiples * grid_of(stated.sigma))
+    return outputs.standardised(states, multiples * grid_of(outputs.sigma))

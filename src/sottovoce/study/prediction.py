@@ -31,7 +31,7 @@ _MIDPOINT_ERROR = 1.0 / np.sqrt(12.0)
 """Of always answering the box's middle, in its widths, when every point is equally likely."""
 
 FEASIBLE = 0.95
-"""The probability with which constraints are kept, where nothing else is asked for."""
+"""The default probability with which constraints are kept."""
 
 FEWEST_ROUNDS = 200
 """Rounds after which the default algorithm is about as near as the asymptotic limit.
@@ -87,7 +87,7 @@ class Prediction:
 
     @property
     def useless(self) -> str:
-        """Why the answer will be worth nothing, in words; empty if it will be worth something."""
+        """Why the answer will be useless, in words; empty if it will be useful."""
         name, noise = self.worst
         if noise > 1.0:
             return f"the noise of the answer is {100 * noise:,.0f}% of the scale of {name}"

@@ -1,4 +1,4 @@
-"""The outputs that a plan says are released, ``o = F(x) + w``, and the states they tell best.
+"""The outputs that a plan states, ``o = F(x) + w``, and the pair of states they distinguish best.
 
 An audit compares the deployed code with them. They are written from the statement of the problem,
 its sums and the plan, and share no evaluator with agents and cloud, so that their errors show. The
@@ -372,11 +372,11 @@ class _Search:
         for halving in range(_HALVINGS):
             for _ in range(_SWEEPS):
                 before = scores.max()
-                moves = [self._neighbours(one, 0.5**halving) for one in candidates]
-                shifts = self.score(np.concatenate(moves)).reshape(len(candidates), -1)
+                candidates_of = [self._neighbours(one, 0.5**halving) for one in candidates]
+                shifts = self.score(np.concatenate(candidates_of)).reshape(len(candidates), -1)
                 for c, best in enumerate(np.argmax(shifts, axis=1)):
                     if shifts[c, best] > scores[c]:
-                        candidates[c], scores[c] = moves[c][best], shifts[c, best]
+                        candidates[c], scores[c] = candidates_of[c][best], shifts[c, best]
                 if scores.max() <= before * _LEAST_GAIN:
                     break
         return candidates
