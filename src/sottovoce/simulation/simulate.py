@@ -211,9 +211,8 @@ def _saddle_of(
 ) -> Saddle | None:
     """Return x_hat and the prices there: the pair given, or computed for problems not too large."""
     if pair is not None:
-        return _checked_saddle(
-            problem, pair, problem.rows if gradient else problem.cloud.sums.count
-        )
+        count = problem.rows if gradient else problem.cloud.sums.count
+        return _checked_saddle(problem, pair, count)
     known = _saddles.setdefault(problem, {})
     if gradient not in known:
         from sottovoce.certificate.optimum import known_saddle, saddle_prices
@@ -344,9 +343,9 @@ def _scattered(
     """
     began, runs = perf_counter(), request.runs
     tasks = [(part, threads) for part in split_runs(runs, least=LANES if request.gradient else 1)]
-    doing = f"{runs:,} runs elsewhere"
+    words = f"{runs:,} runs elsewhere"
     results, interrupted = scatter(
-        executor, _run_part, request, tasks, report=report, activity=doing
+        executor, _run_part, request, tasks, report=report, activity=words
     )
     complete = [result for result in results if not result.interrupted]
     if not complete:
@@ -467,11 +466,8 @@ def _advance_in_slices(
     Returns:
         The rounds done, and the seconds that they took.
     """
-    done, rounds, size = (
-        0 if checkpoint is None else checkpoint.resume(),
-        request.rounds,
-        _FIRST_SLICE,
-    )
+    rounds, size = request.rounds, _FIRST_SLICE
+    done = 0 if checkpoint is None else checkpoint.resume()
     start = perf_counter()
     with ThreadPoolExecutor(threads) as pool, interruptible() as stopped:
         report(f"round {done:,} of {rounds:,}", done / rounds)

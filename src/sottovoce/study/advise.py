@@ -224,9 +224,8 @@ class Advice:
         kind = self.rows[0].hide if self.recommended is None else self.recommended.hide
         rows = [(r.epsilon, r.predicted) for r in self.rows if r.hide == kind and r.predicted]
         names = rows[0][1].rows if rows else ()
-        order = sorted(range(len(names)), key=lambda j: -float(rows[0][1].noise[j]))[
-            :_MOST_CONSTRAINTS
-        ]
+        by_noise = sorted(range(len(names)), key=lambda j: -float(rows[0][1].noise[j]))
+        order = by_noise[:_MOST_CONSTRAINTS]
         more = len(names) - len(order)
         return PlainTable(
             title=f"Noise of the answer in percent of each constraint's scale, hiding "
@@ -366,15 +365,10 @@ def advise(
     typical_width = float(np.median(width[width > 0.0])) if np.any(width > 0.0) else 1.0
     default_delta = float(10.0 ** -math.ceil(math.log10(10 * problem.agents)))
     default_radius = float(f"{_RADIUS_SHARE * typical_width:.2g}")
-    radius = real(
-        "radius",
-        _common_number(problem, "radius", radius, default_radius),
-        "positive",
-        _is_positive,
-    )
-    delta = real(
-        "delta", _common_number(problem, "delta", delta, default_delta), "in (0, 1)", _is_share
-    )
+    for_all = _one_number(problem, "radius", radius, default_radius)
+    radius = real("radius", for_all, "positive", _is_positive)
+    for_all = _one_number(problem, "delta", delta, default_delta)
+    delta = real("delta", for_all, "in (0, 1)", _is_share)
     rounds = None if rounds is None else whole("rounds", rounds, least=1)
     for name, share in (("accuracy", accuracy), ("feasible", feasible)):
         real(name, share, "between 0 and 1", _is_share)
@@ -535,9 +529,8 @@ def _has_converged(row: AdviceRow, accuracy: float) -> bool:
         return True
     if row.hide == Trajectory.kind or row.rounds > _MOST_ROUNDS:
         return True
-    return bool(
-        np.all(measured.noise <= np.maximum(_CONVERGED_RATIO * predicted.noise, 0.5 * accuracy))
-    )
+    acceptable = np.maximum(_CONVERGED_RATIO * predicted.noise, 0.5 * accuracy)
+    return bool(np.all(measured.noise <= acceptable))
 
 
 def _recommend(rows: Sequence[AdviceRow], accuracy: float) -> AdviceRow | None:
@@ -553,7 +546,7 @@ def _recommend(rows: Sequence[AdviceRow], accuracy: float) -> AdviceRow | None:
     return min(useful, key=lambda row: (row.cost, row.worst_noise), default=None)
 
 
-def _common_number(problem: Problem, name: str, value: float | None, default: float) -> object:
+def _one_number(problem: Problem, name: str, value: float | None, default: float) -> object:
     """A number of the promise that holds for all agents."""
     stated = stated_number(problem, name, value)
     if not isinstance(stated, list):

@@ -257,11 +257,8 @@ def compare(
         executor: likewise. Ctrl-C keeps the rows that are done.
     """
     instance("problem", problem, Problem, "sv.Problem(...)")
-    horizons, runs, seed = (
-        _checked_rounds(rounds),
-        whole("runs", runs, least=1),
-        whole("seed", seed),
-    )
+    horizons = _checked_rounds(rounds)
+    runs, seed = whole("runs", runs, least=1), whole("seed", seed)
     runnable, incapable = _runnable_algorithms(problem, algorithms)
     promise = Promise(epsilon=epsilon, delta=delta, radius=radius, hide=hide)
     with watched(progress) as report:

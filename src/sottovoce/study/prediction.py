@@ -75,10 +75,10 @@ class Prediction:
     @property
     def worst(self) -> tuple[str, float]:
         """The constraint with the largest noise, and how large it is."""
-        response = np.where(np.isfinite(self.noise), self.noise, -1.0)
-        if not response.size or response.max() < 0.0:
+        noise = np.where(np.isfinite(self.noise), self.noise, -1.0)
+        if not noise.size or noise.max() < 0.0:
             return "", 0.0
-        return self.rows[int(response.argmax())], float(response.max())
+        return self.rows[int(noise.argmax())], float(noise.max())
 
     @property
     def cost(self) -> float:
@@ -275,9 +275,7 @@ def converging_rounds(noise: float) -> int:
     ``advise(..., simulate=True)`` measures instead.
     """
     start = math.sqrt(_LEAST_NOISE / max(noise, _LEAST_NOISE * 1e-4))
-    return _round_up_two_digits(
-        min(FEWEST_ROUNDS * max(1.0, noise / _MOST_NOISE, start), _MOST_ROUNDS)
-    )
+    return _round_up(min(FEWEST_ROUNDS * max(1.0, noise / _MOST_NOISE, start), _MOST_ROUNDS))
 
 
 def rounds_for(kind: Kind, noise: float, error: float, rounds: int, accuracy: float) -> int:
@@ -291,12 +289,11 @@ def rounds_for(kind: Kind, noise: float, error: float, rounds: int, accuracy: fl
     if kind != "trajectory":
         return converging_rounds(noise)
     accurate = rounds * (error / accuracy) ** 2
-    return _round_up_two_digits(
-        min(max(accurate, converging_rounds(min(noise, accuracy))), TRAJECTORY_ROUNDS)
-    )
+    converged = converging_rounds(min(noise, accuracy))
+    return _round_up(min(max(accurate, converged), TRAJECTORY_ROUNDS))
 
 
-def _round_up_two_digits(count: float) -> int:
+def _round_up(count: float) -> int:
     """A count rounded up to two digits."""
     step = 10 ** max(math.floor(math.log10(count)) - 1, 0)
     return int(math.ceil(count / step - 1e-9) * step)
