@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 _Kind = TypeVar("_Kind", "Result", "Trace", "Transcript", "Assessment")
 
-FORMAT = 5
+FORMAT = 6
 """The version of result files; a file with a higher one is refused."""
 
 SADDLE_STATES = 3000
@@ -99,7 +99,6 @@ class Assessment:
         best: the objective at the saddle point; not a number if that is not known.
         price_labels: what people call what has a price: the sums, or with gradient steps the
             constraints.
-        output_labels: what people call the released numbers.
         sigma: the standard deviation of their noise, empty without noise.
         deviation: the standard deviation of every component of x, from sigma and T at the saddle
             point (``privacy.limit``), not a number where no curvature holds a component; empty if
@@ -116,7 +115,6 @@ class Assessment:
     objective: Array
     best: float
     price_labels: tuple[str, ...]
-    output_labels: tuple[str, ...]
     sigma: Array
     deviation: Array
     promise: str
@@ -322,7 +320,6 @@ def assess(origin: SimulationRequest, x: Array, rounds: int) -> Assessment:
         objective=read_only([numeric.objective(answer) for answer in x]),
         best=np.nan if saddle is None else saddle.objective,
         price_labels=labels if origin.gradient else tuple(cloud.sums.labels()),
-        output_labels=() if plan is None else tuple(o.name for o in plan.outputs),
         sigma=np.zeros(0) if plan is None else read_only(plan.released_sigma),
         deviation=deviation,
         promise="" if worst is None else str(worst),
