@@ -186,6 +186,16 @@ def test_the_residual_is_zero_at_the_saddle_point_and_nowhere_else(make: Any) ->
     assert result.trace.violation[0, 1] < 1e-6
 
 
+def test_a_sum_that_cannot_move_holds_no_price_of_its_region_back() -> None:
+    x = sv.agents(["a", "b", "c", "d"], lower=[-5, -5, 0.1, 0.3], upper=[5, 5, 0.1, 0.3])
+    problem = Problem(
+        objectives=[(s - 3) ** 2 for s in x],
+        constraints=[(x[0] + 10 * x[1]) ** 2 + (x[2] + x[3]) ** 2 <= 9],
+    )
+    result = simulate(problem, rounds=200)
+    np.testing.assert_allclose(result.x[0], sv.reference_optimum(problem).x, atol=1e-6)
+
+
 @pytest.mark.parametrize("algorithm", [Tikhonov(), DualAveraging()])
 def test_a_fleet_does_not_depend_on_the_number_of_threads(algorithm: Any) -> None:
     problem = big_fleet()

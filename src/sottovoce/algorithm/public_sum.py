@@ -14,9 +14,11 @@ from sottovoce.errors import ProblemError
 from sottovoce.formula.expression import Expression
 from sottovoce.privacy.feasibility import TargetSet
 from sottovoce.problem.agents import Array, Group
+from sottovoce.problem.costs import CostTerm
 from sottovoce.problem.sums import Region, Sums, ball_of
 
 LARGEST_REGION: Final = 64  # sums that one region may hold, as in kernels.core.prices
+_RANGE_ROUNDING: Final = 2.0**-40  # relative: a range this narrow is a constant, rounded outwards
 
 
 @final
@@ -46,6 +48,34 @@ class Level:
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class PublicCost:
+    """``phi(u)``, ``phi(u) + max(floor, max_i a_i u_i + b_i)`` or ``radius |u - center|``.
+
+    Attributes:
+        members: the sums.
+        symbols: what phi calls them.
+        phi: convex and smooth, separable beside a maximum; of one sum it may have kinks.
+        peak: (a, b) of every member, a = 0 where it is not in the maximum; empty without one.
+        floor: what the maximum is at least.
+        center: of a norm.
+        radius: its weight, 0 where there is none.
+        ranges: encloses what these sums can be.
+        bounds: the interval of C that each must lie in.
+    """
+
+    members: tuple[int, ...]
+    symbols: tuple[Expression, ...]
+    phi: Expression
+    peak: tuple[tuple[float, float], ...]
+    floor: float
+    center: tuple[float, ...]
+    radius: float
+    ranges: tuple[tuple[float, float], ...]
+    bounds: tuple[tuple[float, float], ...]
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class PublicSum:
     """What is public of the sums: C, a product of intervals and regions, and the noise.
 
@@ -54,14 +84,14 @@ class PublicSum:
         upper: the largest; a point has ``lower == upper``.
         unit: sigma of every sum; where there is no noise, any positive size of the sum.
         noisy: 1 for a noisy sum, 0 for one without noise.
-        regions: over disjoint groups of sums.
+        regions: over disjoint groups of sums, public costs among them.
     """
 
     lower: ArrayLike
     upper: ArrayLike
     unit: ArrayLike
     noisy: ArrayLike
-    regions: Sequence[Ball | Level] = ()
+    regions: Sequence[Ball | Level | PublicCost] = ()
 
 
 def public_sums(
@@ -75,31 +105,51 @@ def public_sums(
     known = np.zeros(sums.count) if sigma is None or sigma.size != sums.count else sigma
     unit = np.array(known)
     ranges: list[tuple[float, float]] = []
-    if sums.regions or not np.all(known > 0.0):
+    if sums.regions or sums.costs or not np.all(known > 0.0):
         ranges = sum_ranges(sums, domain)
-        widths = np.array([high - low for low, high in ranges])
-        fine = np.isfinite(widths) & (widths > 0.0)
-        unit = np.where(known > 0.0, known, np.where(fine, widths, 1.0))
+        low, high = np.array(ranges).T
+        width, size = high - low, np.maximum(np.abs(low), np.abs(high))
+        movable = np.isfinite(width) & (width > _RANGE_ROUNDING * size)
+        unit = np.where(known > 0.0, known, np.where(movable, width, 1.0))
     aimed = TargetSet.whole(sums) if target is None else target
     return PublicSum(
         lower=np.array(aimed.lower),
         upper=np.array(aimed.upper),
         unit=unit,
         noisy=np.where(known > 0.0, 1.0, 0.0),
-        regions=tuple(
-            _region(r, ranges, m) for r, m in zip(sums.regions, aimed.tightening, strict=True)
+        regions=(
+            *(_region(r, ranges, m) for r, m in zip(sums.regions, aimed.tightening, strict=True)),
+            *(_cost(term, ranges, aimed) for term in sums.costs),
         ),
     )
+
+
+def _cost(term: CostTerm, ranges: Sequence[tuple[float, float]], aimed: TargetSet) -> PublicCost:
+    _require_few(term.rows, "the public cost")
+    return PublicCost(
+        members=term.rows,
+        symbols=term.symbols,
+        phi=term.smooth,
+        peak=term.peak,
+        floor=term.floor,
+        center=term.center,
+        radius=term.weight,
+        ranges=tuple(ranges[o] for o in term.rows),
+        bounds=tuple((float(aimed.lower[o]), float(aimed.upper[o])) for o in term.rows),
+    )
+
+
+def _require_few(rows: Sequence[int], what: str) -> None:
+    if len(rows) > LARGEST_REGION:
+        raise ProblemError(
+            f"{what} must mix at most {LARGEST_REGION} sums, got {len(rows)}: state it as several"
+        )
 
 
 def _region(region: Region, ranges: Sequence[tuple[float, float]], moved: float) -> Ball | Level:
     """A region of C with its edge moved in; balls are recognised."""
     members = tuple(region.rows)
-    if len(members) > LARGEST_REGION:
-        raise ProblemError(
-            f"constraint {region.name} must mix at most {LARGEST_REGION} sums, got "
-            f"{len(members)}: state it as several constraints"
-        )
+    _require_few(members, f"constraint {region.name}")
     ball = ball_of(region)
     if ball is not None:
         center, radius = ball

@@ -83,6 +83,8 @@ def public_assumptions(cloud: CloudView, domain: Sequence[Group]) -> Iterator[As
                     term = h if sign > 0 else negate(h)
                     yield from _of_term(family.label(t), first + t, term, [boxes[part.group.name]])
     yield from _regions(cloud, domain)
+    if cloud.cost is not None:
+        yield _convex_cost(cloud, domain)
     point = slater_point(cloud, domain)
     yield Assumption(name="Slater's condition", status=point.status, detail=point.detail)
 
@@ -138,6 +140,20 @@ def _regions(cloud: CloudView, domain: Sequence[Group]) -> Iterator[Assumption]:
             continue
         box = {s: ranges[row] for s, row in zip(region.symbols, region.rows, strict=True)}
         yield _judged_as(name, convexity(region.phi, box), region.stated)
+
+
+def _convex_cost(cloud: CloudView, domain: Sequence[Group]) -> Assumption:
+    """Whether the public cost is convex on all values that its sums can take: the worst term."""
+    ranges = sum_ranges(cloud.sums, domain)
+    judgements = [
+        convexity(
+            term.formula, {s: ranges[o] for s, o in zip(term.symbols, term.rows, strict=True)}
+        )
+        for term in cloud.sums.costs
+    ]
+    order = ("proven", "note", "numerical", "fails")
+    worst = max(judgements, key=lambda judgement: order.index(judgement.status))
+    return _judged_as("convexity of the public cost", worst)
 
 
 def convex_sums(

@@ -51,9 +51,10 @@ class ReferenceOptimum:
         mu: mu-hat, shape (m,).
         local: multipliers of local rows in the order of ``Numeric``'s, rows of non-smooth terms
             included.
+        cost: dU/ds at s(x-hat), shape (p,), of the public cost U of the sums; 0 without one.
         bound_multipliers: dL/dx at x-hat, shape (N,): positive where a lower bound holds x back,
             negative where an upper bound does, 0 inside.
-        objective: ``sum_i f_i`` at x-hat.
+        objective: ``sum_i f_i + U`` at x-hat.
         residual: ``max(|x - P_X(x - dL/dx)|, |mu - max(mu + g, 0)|)``.
         active: the rows j, from 0, with ``g_j = 0``.
         dependent: active rows, from 0, whose gradients are linearly dependent on the states that
@@ -68,6 +69,7 @@ class ReferenceOptimum:
     x: Array
     mu: Array
     local: Array
+    cost: Array
     bound_multipliers: Array
     objective: float
     residual: float
@@ -138,11 +140,19 @@ def _as_stated(smooth: SmoothForm) -> ReferenceOptimum:
         saddle,
         x=read_only(saddle.x[smooth.columns]),
         mu=read_only(saddle.mu[: smooth.rows]),
+        cost=_marginal(smooth, saddle.mu),
         bound_multipliers=read_only(saddle.bound_multipliers[smooth.columns]),
         active=tuple(j for j in saddle.active if j < smooth.rows),
         dependent=tuple(j for j in saddle.dependent if j < smooth.rows),
         flat=tuple(place[c] for c in saddle.flat if c in place),
     )
+
+
+def _marginal(smooth: SmoothForm, mu: Array) -> Array:
+    """The multipliers of the rows ``s_o - u_o = 0``, by their sums."""
+    cost = np.zeros(sum(family.rows for family in smooth.sums))
+    cost[smooth.priced] = mu[smooth.rows : smooth.rows + smooth.priced.size]
+    return read_only(cost)
 
 
 def _smooth_saddle(problem: Problem) -> ReferenceOptimum:
@@ -240,6 +250,7 @@ def _described(
         x=read_only(x),
         mu=read_only(mu[:m]),
         local=read_only(mu[m:]),
+        cost=read_only([]),
         bound_multipliers=read_only(multipliers),
         objective=numeric.objective(x),
         residual=residual,
@@ -300,18 +311,18 @@ def _unit_slopes(jacobian: Matrix, rows: NDArray[np.bool_], free: NDArray[np.boo
 
 
 def saddle_prices(problem: Problem, saddle: ReferenceOptimum) -> Array:
-    """Return lambda_hat, shape (p,): ``sum_o lambda_o dh_o/dx = sum_j mu_j dg_j/dx`` at x_hat.
+    """Return lambda_hat, shape (p,): ``sum_o lambda_o dh_o/dx = d(mu'g + U)/dx`` at x_hat.
 
     For a constraint that is one sum as stated it is the multiplier; for a region of several sums
     it is ``c dphi/du`` with c such that both sides agree.
     """
     sums = problem.cloud.sums
-    prices = np.zeros(sums.count)
+    prices = np.array(saddle.cost)
     mixing: list[tuple[int, int]] = []
     row = 0
     for family, origin in zip(problem.constraints, sums.origins, strict=True):
         if origin.as_stated:
-            prices[origin.first : origin.first + family.rows] = saddle.mu[row : row + family.rows]
+            prices[origin.first : origin.first + family.rows] += saddle.mu[row : row + family.rows]
         else:
             mixing += [(row + r, origin.first + r) for r in range(family.rows)]
         row += family.rows

@@ -1,7 +1,8 @@
 """A smooth problem whose saddle point is that of a non-smooth one: its epigraph form.
 
 Every agent's non-smooth terms become variables of its own (``problem.epigraph``); a term that mixes
-agents becomes one more agent, and its rows constraints behind the others.
+agents becomes one more agent, and its rows constraints behind the others. So does a public cost:
+``U(s)`` is the objective ``U(u)`` of agents whose states u must equal the sums.
 """
 
 from __future__ import annotations
@@ -13,9 +14,10 @@ from typing import final
 import numpy as np
 from numpy.typing import NDArray
 
-from sottovoce.formula.canonical import rebuilt
+from sottovoce.certificate.contributions import sum_ranges
+from sottovoce.formula.canonical import rebuilt, substitute, subtract
 from sottovoce.formula.derive import is_smooth
-from sottovoce.formula.expression import NONSMOOTH, ZERO, Expression
+from sottovoce.formula.expression import NONSMOOTH, ZERO, Expression, symbol
 from sottovoce.problem.agents import Array, Group, read_only
 from sottovoce.problem.constraints import Constraint
 from sottovoce.problem.epigraph import EpigraphWriter
@@ -26,15 +28,22 @@ from sottovoce.problem.problem import Problem
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class SmoothForm:
-    """A smooth problem, whose first ``rows`` constraints are the stated ones.
+    """A smooth problem without a public cost.
 
-    ``columns`` are the stated states in its vector of states, ``sums`` the stated sums in them.
+    Attributes:
+        columns: the stated states in its vector of states.
+        rows: how many of its constraints, the first ones, are the stated ones.
+        sums: the stated sums; those of a public cost less the states that must equal them.
+        priced: the latter sums o, from 0; the rows ``s_o - u_o = 0`` follow the stated ones.
+        copies: the columns of the states u_o.
     """
 
     problem: Problem
     columns: NDArray[np.int64]
     rows: int
     sums: tuple[Constraint, ...]
+    priced: NDArray[np.int64]
+    copies: NDArray[np.int64]
 
 
 def is_nonsmooth(problem: Problem) -> bool:
@@ -46,11 +55,76 @@ def is_nonsmooth(problem: Problem) -> bool:
 
 
 def smooth_form(problem: Problem) -> SmoothForm:
-    """Write a problem with a variable for every non-smooth term; as it is where it has none."""
-    stated = problem.cloud.sums.families
+    """Write a problem with a variable for every non-smooth term and for every sum of its cost."""
+    sums = problem.cloud.sums
+    priced = np.sort(np.array([o for term in sums.costs for o in term.rows], dtype=np.int64))
+    form = _smooth_form(_with_copies(problem, priced) if priced.size else problem)
+    states, first = form.columns[: problem.size], problem.size
+    order = np.argsort(np.array([o for term in sums.costs for o in term.rows], dtype=np.int64))
+    copies = form.columns[first : first + priced.size][order]
+    return replace(form, columns=states, rows=problem.rows, priced=priced, copies=copies)
+
+
+def _with_copies(problem: Problem, priced: NDArray[np.int64]) -> Problem:
+    """Give every sum of the public cost a state of its own, in agents whose objective is U."""
+    cloud, sums = problem.cloud.without_cost(), problem.cloud.sums
+    ranges = sum_ranges(sums, cloud.groups)
+    copy_of: dict[int, Expression] = {}
+    groups, objectives = [], []
+    for k, term in enumerate(sums.costs):
+        copies = {s: symbol(f"cost{k + 1}[{i + 1}]") for i, s in enumerate(term.symbols)}
+        copy_of |= dict(zip(term.rows, copies.values(), strict=True))
+        low, high = np.array([ranges[o] for o in term.rows]).T
+        room = np.where(high > low, high - low, 1.0)  # bounds must hold no copy
+        groups.append(
+            Group(
+                name=f"cost{k + 1}",
+                count=1,
+                symbols=tuple(copies.values()),
+                lower=read_only([low - room]),
+                upper=read_only([high + room]),
+                parameters={},
+            )
+        )
+        objectives.append(substitute(term.formula, copies))
+    families, rows, first = [], [], 0
+    for family in sums.families:
+        priced_rows = [r for r in range(family.rows) if first + r in copy_of]
+        if priced_rows:
+            rest = list(family.rest or (ZERO,) * family.rows)
+            for r in priced_rows:
+                rest[r] = subtract(rest[r], copy_of[first + r])
+            family = replace(family, rest=tuple(rest))
+            whole = len(priced_rows) == family.rows
+            some = [family] if whole else map(family.only, priced_rows)
+            rows += [replace(part, equality=True) for part in some]
+        families.append(family)
+        first += family.rows
+    lower, upper = np.array(sums.lower), np.array(sums.upper)
+    lower[priced] = upper[priced] = 0.0
+    everyone = (*cloud.groups, *groups)
+    return unchecked_problem(
+        groups=(*problem.groups, *groups),
+        objectives=(*problem.objectives, *objectives),
+        cloud=replace(
+            cloud,
+            groups=everyone,
+            constraints=(*cloud.constraints, *rows),
+            sums=replace(cloud.sums, families=tuple(families), lower=lower, upper=upper),
+        ),
+        local=(*problem.local, *map(box_of, groups)),
+        start=(*problem.start, *(0.5 * (g.lower + g.upper) for g in groups)),
+    )
+
+
+def _smooth_form(problem: Problem) -> SmoothForm:
+    stated, none = problem.cloud.sums.families, np.zeros(0, dtype=np.int64)
     if not is_nonsmooth(problem):
         columns = np.arange(problem.size)
-        return SmoothForm(problem=problem, columns=columns, rows=problem.rows, sums=stated)
+        return SmoothForm(
+            problem=problem, columns=columns, rows=problem.rows, sums=stated, priced=none,
+            copies=none,
+        )  # fmt: skip
     writer = _ProblemWriter(problem)
     families = [writer.family(family) for family in problem.constraints]
     sums = [writer.family(family) for family in stated]
@@ -87,6 +161,8 @@ def smooth_form(problem: Problem) -> SmoothForm:
         columns=np.flatnonzero(np.concatenate(is_stated)),
         rows=problem.rows,
         sums=_over(groups, sums),
+        priced=none,
+        copies=none,
     )
 
 

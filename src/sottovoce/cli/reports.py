@@ -128,21 +128,27 @@ def _range(group: Group, c: int) -> str:
 def _sum_rows(certificate: Certificate) -> Iterator[dict[str, str | None]]:
     """Yield every sum, and every constraint that became none, in words."""
     sums, labels = certificate.cloud.sums, certificate.cloud.sums.labels()
-    region_of = {row: region for region in sums.regions for row in region.rows}
-    origins = [origin for origin in sums.origins for _ in range(origin.count)]
+    jointly = {row: (r.symbols, r.rows, r.phi) for r in sums.regions for row in r.rows}
+    jointly |= {row: (t.symbols, t.rows, t.formula) for t in sums.costs for row in t.rows}
+    costs = {row for term in sums.costs for row in term.rows}
+    origins = [(origin.name, origin.how) for origin in sums.origins for _ in range(origin.count)]
+    origins += [("public cost", "a sum that the cost depends on")] * (sums.count - len(origins))
     places = ((family, r) for family in sums.families for r in range(family.rows))
     for row, (family, r) in enumerate(places):
         must = _interval(sums.lower[row], sums.upper[row])
-        if (region := region_of.get(row)) is not None:
-            names = zip(region.symbols, region.rows, strict=True)
-            phi = substitute(region.phi, {s: symbol(labels[o]) for s, o in names})
-            must = f"{_formula_text(phi)} <= 0"
+        if row in jointly:
+            symbols, rows, formula = jointly[row]
+            names = dict(zip(symbols, (symbol(labels[o]) for o in rows), strict=True))
+            phi = _formula_text(substitute(formula, names))
+            bounded = np.isfinite(sums.lower[row]) or np.isfinite(sums.upper[row])
+            cost = f"{must}, costs {phi}" if bounded else f"costs {phi}"
+            must = cost if row in costs else f"{phi} <= 0"
         yield {
-            "constraint": origins[row].name,
+            "constraint": origins[row][0],
             "sum": labels[row],
             "formula": _formula(family, r),
             "must": must,
-            "why": origins[row].how,
+            "why": origins[row][1],
         }
     local = {row.label for rows in certificate.cloud.kept for row in rows}
     for single in certificate.cloud.own:

@@ -11,11 +11,12 @@ from numpy.typing import NDArray
 
 from sottovoce.algorithm.algorithm import CloudStep, PriceRounds
 from sottovoce.algorithm.dual_averaging import DualAveraging
-from sottovoce.algorithm.public_sum import Ball, Level, PublicSum
+from sottovoce.algorithm.public_sum import Ball, Level, PublicCost, PublicSum
 from sottovoce.errors import InputError
 from sottovoce.formula.derive import gradient, hessian
 from sottovoce.formula.expression import ZERO
 from sottovoce.formula.tape import Array
+from sottovoce.kernels.core.plain import BALL, LEVEL, NORM, PEAK, SMOOTH
 from sottovoce.kernels.lower import TapeBuilder, TapeCode, registers_of
 from sottovoce.kernels.variant import core
 
@@ -74,11 +75,11 @@ class CloudKernel:
         with np.errstate(all="ignore"):
             return bool(self.core.round(k, np.array(y, dtype=np.float64), share, steer))
 
-    def nearest(self, v: Array) -> Array:
-        """Return the point of C nearest to v."""
+    def nearest(self, v: Array, *, priced: bool = False) -> Array:
+        """Return the point u of C nearest to v: ``argmin |u - v|^2/2``, plus U(u) if ``priced``."""
         u = np.empty(self.price.size)
         with np.errstate(all="ignore"):
-            self.core.nearest(np.array(v, dtype=np.float64), u, self._work)
+            self.core.nearest(np.array(v, dtype=np.float64), u, self._work, priced)
         return u
 
 
@@ -127,22 +128,26 @@ def make_cloud(
 
 
 @lru_cache(maxsize=8)  # an ensemble has a cloud per run and thread
-def _regions(regions: tuple[Ball | Level, ...]) -> dict[str, NDArray[np.generic]]:
-    """The arrays of ``PublicSet`` that describe regions."""
+def _regions(regions: tuple[Ball | Level | PublicCost, ...]) -> dict[str, NDArray[np.generic]]:
+    """The arrays of ``PublicSet`` that describe regions and public costs."""
     tapes = [_phi_tape(region) for region in regions]
     files = [registers_of([tape], 1) for tape in tapes]
-    zeros = [np.zeros(len(region.members)) for region in regions]
-    centers = [getattr(r, "center", zero) for r, zero in zip(regions, zeros, strict=True)]
-    ranges = [getattr(r, "ranges", ((0.0, 0.0),) * len(r.members)) for r in regions]
-    least, most = np.array([pair for part in ranges for pair in part]).reshape(-1, 2).T.copy()
+    least, most = _each(regions, "ranges", (0.0, 0.0)).reshape(-1, 2).T.copy()
     width = np.where(most > least, most - least, np.inf)
+    low, high = _each(regions, "bounds", (np.nan, np.nan)).reshape(-1, 2).T
+    slopes, offsets = _each(regions, "peak", (0.0, 0.0)).reshape(-1, 2).T.copy()
     return {
+        "kinds": np.array([_kind(region) for region in regions], dtype=np.int64),
         "starts": _starts([len(region.members) for region in regions]),
         "members": np.array([m for region in regions for m in region.members], dtype=np.int64),
-        "least": least, "most": most, "low": least - width, "high": most + width,
-        "centers": np.array([c for part in centers for c in part], dtype=np.float64),
+        "least": least, "most": most,
+        "low": np.where(np.isnan(low), least - width, low),
+        "high": np.where(np.isnan(high), most + width, high),
+        "centers": _each(regions, "center", 0.0),
         "radii": np.array([getattr(r, "radius", -1.0) for r in regions], dtype=np.float64),
         "levels": np.array([getattr(r, "level", 0.0) for r in regions], dtype=np.float64),
+        "peak_slopes": slopes, "peak_offsets": offsets,
+        "floors": np.array([getattr(r, "floor", -np.inf) for r in regions], dtype=np.float64),
         "phi_code": _joined([tape.code for tape in tapes], np.int32),
         "phi_code_starts": _starts([tape.code.size for tape in tapes]),
         "phi_registers": _joined(files, np.float64),
@@ -152,9 +157,23 @@ def _regions(regions: tuple[Ball | Level, ...]) -> dict[str, NDArray[np.generic]
     }  # fmt: skip
 
 
-def _phi_tape(region: Ball | Level) -> TapeCode:
-    """Value, gradient and Hessian of phi, row by row; nothing for a ball."""
+def _kind(region: Ball | Level | PublicCost) -> int:
     if isinstance(region, Ball):
+        return BALL
+    if isinstance(region, Level):
+        return LEVEL
+    return NORM if region.radius > 0.0 else PEAK if region.peak else SMOOTH
+
+
+def _each(regions: Sequence[Ball | Level | PublicCost], name: str, default: object) -> Array:
+    """An attribute of all members, one after the other; the default where a region has none."""
+    listed = (getattr(r, name, ()) or (default,) * len(r.members) for r in regions)
+    return np.array([value for values in listed for value in values], dtype=np.float64)
+
+
+def _phi_tape(region: Ball | Level | PublicCost) -> TapeCode:
+    """Value, gradient and Hessian of phi, row by row; nothing for a ball or a norm."""
+    if isinstance(region, Ball) or _kind(region) == NORM:
         return TapeBuilder(0, {}).finish([])
     symbols = region.symbols
     builder = TapeBuilder(len(symbols), {s: i for i, s in enumerate(symbols)})

@@ -138,15 +138,22 @@ def linearise(problem: Problem, saddle: ReferenceOptimum) -> LinearisedKkt:
     sums, price = problem.cloud.sums, saddle_prices(problem, saddle)
     numeric, columns = numeric_of(problem, sums.families), np.arange(problem.size)
     objective_gradient = numeric.objective_gradient(saddle.x)
+    if sums.costs:
+        cost_slope = Numeric(problem.cloud, sums.families).pullback(saddle.x, saddle.cost)
+        objective_gradient = objective_gradient + cost_slope
     least_force = ACTIVE_FORCE * float(np.max(np.abs(objective_gradient)))
-    if is_nonsmooth(problem):
+    at_bound = np.abs(saddle.bound_multipliers) > least_force
+    if is_nonsmooth(problem) or sums.costs:
         # Every non-smooth term becomes a variable with rows, which fix a state in a corner of it.
         smooth = smooth_form(problem)
-        numeric, saddle = numeric_of(smooth.problem, smooth.sums), reference_optimum(smooth.problem)
-        columns = smooth.columns
+        numeric, inner = numeric_of(smooth.problem, smooth.sums), reference_optimum(smooth.problem)
+        at_bound = np.abs(inner.bound_multipliers) > least_force
+        # A constraint that is active for a sum with a cost is a bound of the state that equals it.
+        at_bound[smooth.copies] |= np.abs((price - saddle.cost)[smooth.priced]) > least_force
+        saddle, columns, sums = inner, smooth.columns, smooth.problem.cloud.sums
     jacobian = numeric.jacobian(saddle.x)
     sum_jacobian = jacobian[: sums.count]
-    free = (numeric.lower < numeric.upper) & (np.abs(saddle.bound_multipliers) <= least_force)
+    free = (numeric.lower < numeric.upper) & ~at_bound
     hessian = numeric.lagrangian_hessian(saddle.x, np.concatenate([price, saddle.local]))
     width = np.where(numeric.upper > numeric.lower, numeric.upper - numeric.lower, 1.0)
     active = numeric.equality.copy()

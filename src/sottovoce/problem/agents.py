@@ -29,6 +29,7 @@ from sottovoce.formula.parse import check_name
 from sottovoce.formula.tape import Array as Array
 
 if TYPE_CHECKING:
+    from sottovoce.problem.constraints import FleetSum
     from sottovoce.problem.local import LocalSet
 
 State: TypeAlias = Any  # a formula or an array of formulas, with NumPy's operators
@@ -124,6 +125,28 @@ class _Name(str):
 
     def __reduce__(self) -> tuple[type[str], tuple[str]]:
         return str, (str(self),)
+
+
+class RowName(str):
+    """The name of a symbol that stands for a row of a sum over a fleet, in a public cost."""
+
+    __slots__ = ("part", "row")
+
+    part: FleetSum
+    row: int
+
+    def __new__(cls, name: str, part: FleetSum, row: int) -> RowName:
+        """Name row ``row``, from 0, of ``part``."""
+        text = super().__new__(cls, name)
+        text.part, text.row = part, row
+        return text
+
+    def __eq__(self, other: object) -> bool:
+        same = isinstance(other, RowName) and self.part is other.part
+        return same and str.__eq__(self, str(other))
+
+    def __hash__(self) -> int:
+        return hash((str.__hash__(self), id(self.part)))
 
 
 _serials = count_from(1)
@@ -318,6 +341,8 @@ def owners(formulas: Iterable[Expression]) -> dict[Agents, bool]:
     for part in nodes(tuple(formulas)):
         if part.op == Op.SYMBOL and isinstance(part.value, _Name):
             named[part.value.owner] = named.get(part.value.owner, False) or part.value.single
+        elif part.op == Op.SYMBOL and isinstance(part.value, RowName):
+            named = owners(part.value.part.terms) | named
     return named
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass, replace
+from itertools import count as count_from
 from typing import NoReturn
 
 import numpy as np
@@ -11,10 +12,19 @@ from numpy.typing import NDArray
 
 from sottovoce.arguments import array
 from sottovoce.errors import ProblemError
-from sottovoce.formula.canonical import add, addends, canonical, multiply
-from sottovoce.formula.expression import ZERO, Expression, expression, number
+from sottovoce.formula.canonical import add, addends, canonical, in_order, multiply
+from sottovoce.formula.expression import ZERO, Expression, expression, number, symbol
 from sottovoce.formula.functions import formula_array
-from sottovoce.problem.agents import Agents, Array, Group, State, owners, read_only
+from sottovoce.problem.agents import (
+    Agents,
+    Array,
+    Group,
+    RowName,
+    State,
+    owners,
+    read_only,
+    rewritten,
+)
 from sottovoce.problem.linear_rows import (
     Entries,
     Linear,
@@ -36,6 +46,7 @@ _REFLECTED = {
 }
 
 _WRITTEN_OUT = 20_000  # agents of which a formula is made for each
+_serials = count_from(1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -59,6 +70,12 @@ class FleetSum:
     def rows(self) -> int:
         """How many constraints the sum takes part in."""
         return len(self.terms) * (1 if self.weights is None else int(self.weights.shape[0]))
+
+    def only(self, row: int) -> FleetSum:
+        """Row ``row`` (from 0) as a sum of its own."""
+        r, t = divmod(row, len(self.terms))
+        weights = None if self.weights is None else self.weights[[r]]
+        return replace(self, terms=(self.terms[t],), weights=weights)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -114,10 +131,11 @@ class Constraint:
         return self.name if self.rows == 1 else f"{self.name}[{row + 1}]"
 
     def only(self, row: int) -> Constraint:
-        """Row ``row`` (from 0) of a family without fleets, as a family."""
+        """Row ``row`` (from 0) as a family."""
         return replace(
             self,
             name=self.label(row),
+            sums=tuple(part.only(row) for part in self.sums),
             rest=self.rest[row : row + 1],
             offset=read_only(self.offset[row : row + 1]),
             linear=None if self.linear is None else self.linear.only(row),
@@ -149,14 +167,14 @@ class Total:
         return getattr(ufunc, method)(*plain, **settings)
 
     def _array(self) -> State:
-        """The rows as formulas of single agents' states."""
-        if any(len(owners(part.terms)) != 1 for part in self.sums):
-            raise ProblemError(
-                f"a total over {self.sums[0].group.name} must be added, multiplied by numbers or "
-                "compared, got another use: write abs(total) <= b as two rows total <= b and "
-                "total >= -b"
-            )
-        return formula_array((one_by_one(self) <= 0.0).formulas)
+        """The rows as formulas of named agents' states and of symbols for sums over fleets."""
+        named = (replace(self, sums=()) <= 0.0).named or (ZERO,) * len(self)
+        rows = [add(e, number(c)) for e, c in zip(named, self.offset, strict=True)]
+        for part in self.sums:
+            serial = next(_serials)
+            names = (RowName(f"total {serial}[{r + 1}]", part, r) for r in range(part.rows))
+            rows = [add(e, symbol(n)) for e, n in zip(rows, names, strict=True)]
+        return formula_array(rows)
 
     def __len__(self) -> int:
         return int(self.offset.size)
@@ -301,6 +319,22 @@ def one_by_one(stated: Total) -> Total:
     return written
 
 
+def row_symbols(formula: Expression) -> list[Expression]:
+    """The symbols in a formula that stand for rows of sums over fleets, in order."""
+    return in_order({s for s in formula.symbols if isinstance(s.value, RowName)})
+
+
+def without_rows(formula: Expression, among: Set[Agents] | None = None) -> Expression:
+    """Write rows of sums over fleets out, agent by agent; ``among`` some agents or of all."""
+    values: dict[Expression, Expression] = {}
+    for s in row_symbols(formula):
+        part = s.value.part
+        if among is None or not among.isdisjoint(owners(part.terms)):
+            whole = Total(sums=(part,), rest=(), offset=read_only(np.zeros(part.rows)))
+            values[s] = (one_by_one(whole) <= 0.0).formulas[s.value.row]
+    return rewritten(formula, values) if values else formula
+
+
 def _written_out(part: FleetSum) -> Total:
     (agents,), count = owners(part.terms), part.group.count
     place = {s: c for c, s in enumerate(part.group.symbols)}
@@ -372,7 +406,7 @@ def row_labels(families: Sequence[Constraint]) -> list[str]:
 
 def equalities(families: Sequence[Constraint]) -> NDArray[np.bool_]:
     """Return which rows of stated constraints must be 0, and not just at most 0."""
-    return np.concatenate([np.full(family.rows, family.equality) for family in families])
+    return np.repeat([f.equality for f in families], [f.rows for f in families]).astype(np.bool_)
 
 
 def named_rows(families: Sequence[Constraint]) -> list[Expression]:

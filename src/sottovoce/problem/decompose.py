@@ -142,7 +142,7 @@ def named(g: Expression, owners: Owners) -> Named:
     linked = [t for t in terms if t.symbols & inside]
     ways = []
     for mixing in ([t for t in linked if not curvature(t).is_convex], linked):
-        names, phi = _affine_parts(add(*coupled, *mixing), owners)
+        names, phi = affine_sums(add(*coupled, *mixing), owners)
         if curvature(phi).is_convex or (mixing is linked and _apart(names)):
             single = sum(1 for h in names if len({owners[s] for s in h.symbols}) == 1)
             how = f"{len(names)} sums" if len(names) > 1 else "a sum"
@@ -298,12 +298,12 @@ def _held(mixture: Named) -> Decomposed:
     )
 
 
-def _affine_parts(
+def affine_sums(
     mixture: Expression, owners: Owners
 ) -> tuple[dict[Expression, Expression], Expression]:
     """Name the affine parts of a formula, or the sums in its squares if these are fewer."""
     parts: dict[Expression, Expression] = {}
-    phi = _put(mixture, parts)
+    phi = name_affine(mixture, parts)
     names, phi = _independent(parts, phi)
     form = squares(mixture, owners)
     if form is not None and form.rest.is_zero and len(form.sums) < len(names):
@@ -328,7 +328,7 @@ def _linked(coupled: Sequence[Expression], terms: Iterable[Expression]) -> set[E
         inside |= more
 
 
-def _put(expr: Expression, names: dict[Expression, Expression]) -> Expression:
+def name_affine(expr: Expression, names: dict[Expression, Expression]) -> Expression:
     """Put a symbol for every affine part of a formula, constants apart; equal parts share one."""
     if not expr.symbols:
         return expr
@@ -339,8 +339,8 @@ def _put(expr: Expression, names: dict[Expression, Expression]) -> Expression:
     if expr.op == Op.ADD:
         flat = [a for a in expr.args if curvature(a).is_affine]
         bent = [a for a in expr.args if not curvature(a).is_affine]
-        return add(_put(add(*flat), names), *(_put(a, names) for a in bent))
-    return rebuilt(expr, [_put(a, names) for a in expr.args])
+        return add(name_affine(add(*flat), names), *(name_affine(a, names) for a in bent))
+    return rebuilt(expr, [name_affine(a, names) for a in expr.args])
 
 
 def _independent(

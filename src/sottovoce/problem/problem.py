@@ -1,4 +1,4 @@
-"""The problem: minimise sum_i f_i(x_i), x_i in X_i, under global constraints; who knows what.
+"""The problem: minimise sum_i f_i(x_i) + U(s(x)) under constraints; who knows what.
 
 ``CloudView`` holds what the cloud knows (boxes and constraints) and cannot name an objective or a
 local set; ``AgentView`` holds what one agent knows (its objective, set and start) and cannot name a
@@ -23,6 +23,7 @@ from sottovoce.formula.expression import NAN, ZERO, Expression
 from sottovoce.problem.agents import Array, Group, lower_bounds, read_only, upper_bounds
 from sottovoce.problem.code import Objective
 from sottovoce.problem.constraints import Constraint, row_labels
+from sottovoce.problem.costs import Cost, read_cost
 from sottovoce.problem.feasible import read_fallback, require_nonempty
 from sottovoce.problem.files.schema import check_settings
 from sottovoce.problem.fingerprint import fingerprint
@@ -34,6 +35,7 @@ from sottovoce.problem.stating import (
     read_constraints,
     read_objectives,
     resolved,
+    written_cost,
     written_rows,
 )
 from sottovoce.problem.sums import SplitConstraints, Sums, sums_of
@@ -49,7 +51,9 @@ class CloudView:
     Attributes:
         groups: the agents, with the parameters that constraints use and no others.
         constraints: the families of constraints that couple agents, as they were stated.
-        sums: the same constraints as sums and a public set, which is how they are kept.
+        cost: the public cost; None where there is none.
+        sums: constraints and cost as sums, a public set and a function of them, which is how
+            they are kept.
         own: constraints that name one agent, or the agents of one fleet one by one.
         kept: of these, per group, the rows that are no bounds; agents keep them locally.
         fingerprint: a hash of agents and constraints; certificates and plans carry it.
@@ -57,6 +61,7 @@ class CloudView:
 
     groups: tuple[Group, ...]
     constraints: tuple[Constraint, ...]
+    cost: Cost | None
     sums: Sums
     own: tuple[Constraint, ...]
     kept: tuple[tuple[Row, ...], ...]
@@ -76,6 +81,10 @@ class CloudView:
     def size(self) -> int:
         """The number of scalar states, ``sum_i d_i``."""
         return sum(group.count * group.dim for group in self.groups)
+
+    def without_cost(self) -> CloudView:
+        """The same constraints and sums without the public cost."""
+        return replace(self, cost=None, sums=replace(self.sums, costs=()))
 
     def agent_labels(self) -> list[str]:
         """What people call the agents, in order."""
@@ -126,7 +135,7 @@ class AgentView:
 
 @final
 class Problem:
-    """Minimise ``sum_i f_i(x_i)`` subject to ``g_j(x) <= 0`` or ``= 0`` and ``x_i in X_i``.
+    """Minimise ``sum_i f_i(x_i) + U(s(x))`` with ``g_j(x) <= 0`` or ``= 0``, ``x_i in X_i``.
 
     Values are checked when the problem is stated and never change afterwards.
 
@@ -136,6 +145,8 @@ class Problem:
             named agent may have an ``Objective`` instead: a callable that returns the gradient.
         constraints: comparisons such as ``x[0] + x[1] <= 3`` or ``total(ev.x) <= 40``,
             equalities such as ``x[0] + x[1] == 3``, or text; a mapping gives them names.
+        cost: a public convex function U of sums over agents, added to the objectives:
+            ``sv.sum_squares(base + sv.total(ev.x))``, ``50 * sv.maximum(*sv.total(ev.x))``.
         local: private rows in one agent's state, or in one fleet's state and parameters: convex
             inequalities such as ``ev.x.sum() >= ev["need"]`` and affine equalities.
         agents: from ``sv.agents``, one or several in order, where formulas are text or name none;
@@ -163,7 +174,8 @@ class Problem:
         self,
         *,
         objectives: object,
-        constraints: object,
+        constraints: object = (),
+        cost: object = None,
         local: object = None,
         agents: object = None,
         start: object = None,
@@ -176,7 +188,9 @@ class Problem:
             raise ProblemError(f"source must map paths to texts, got {source!r:.60}")
         rows = written_rows(constraints, "g")
         own_rows = written_rows([] if local is None else local)
-        stated, wishes, rows, own_rows = resolved(agents, objectives, rows, own_rows)
+        stated, wishes, rows, own_rows, plain_cost = resolved(
+            agents, objectives, rows, own_rows, written_cost(cost)
+        )
         split = SplitConstraints(stated, read_constraints(rows, stated))
         groups, private = split.groups, local_rows(own_rows, stated)
         sets = tuple(
@@ -190,7 +204,7 @@ class Problem:
             groups=groups,
             objectives=tuple(NAN if isinstance(f, Objective) else f for f in stated_as),
             code=tuple(f if isinstance(f, Objective) else None for f in stated_as),
-            cloud=_cloud(split),
+            cloud=_cloud(split, plain_cost),
             local=sets,
             start=tuple(map(read_start, per_group("start", start, groups), groups)),
             fallback=tuple(
@@ -244,7 +258,8 @@ class Problem:
     def fingerprint(self) -> str:
         """A hash of everything: constraints, boxes, objectives, local sets, parameters, starts."""
         own = tuple((row.g, row.equality) for kept in self.local for row in kept.stated)
-        parts = (self.groups, self.constraints, *self.objectives, *self.start)
+        parts = (self.groups, self.constraints, *_content(self.cloud.cost))
+        parts += (*self.objectives, *self.start)
         return fingerprint(*parts, *((own,) if own else ()))
 
     @property
@@ -362,7 +377,7 @@ class Evaluation:
     """The objective and the constraints of a problem at one point.
 
     Attributes:
-        objective: ``sum_i f_i(x_i)``; not a number where an objective is code without a value.
+        objective: ``sum_i f_i(x_i) + U(s(x))``; NaN where an objective is code without a value.
         rows: ``g_j(x)``, one number per stated constraint: those that couple agents, then those on
             one agent, which its set keeps; of a row of every agent of a fleet the worst one's.
         equality: which of them must be 0 and not just at most 0.
@@ -410,9 +425,11 @@ def violation(rows: Array, equality: NDArray[np.bool_]) -> Array:
     return np.where(equality, np.abs(rows), np.maximum(rows, 0.0))
 
 
-def _cloud(split: SplitConstraints) -> CloudView:
+def _cloud(split: SplitConstraints, formula: Expression | None) -> CloudView:
     groups, families = split.groups, split.coupling
-    used = {s for family in families for part in family.sums for h in part.terms for s in h.symbols}
+    cost = None if formula is None else read_cost(formula, groups)
+    rows = [*families, *(() if cost is None else cost.families)]
+    used = {s for family in rows for part in family.sums for h in part.terms for s in h.symbols}
     used |= {s for own in split.own for s in own.rest[0].symbols}
     public = {
         group.name: replace(
@@ -420,22 +437,35 @@ def _cloud(split: SplitConstraints) -> CloudView:
         )
         for group in groups
     }
-    constraints = tuple(
-        replace(f, sums=tuple(replace(s, group=public[s.group.name]) for s in f.sums))
-        for f in families
-    )
-    held = tuple(public.values())
-    if not constraints:
-        raise ProblemError(
-            "a problem needs at least one constraint that couples agents, got none: let every "
-            "agent minimise its objective alone"
+
+    def over_public(families: Iterable[Constraint]) -> tuple[Constraint, ...]:
+        return tuple(
+            replace(f, sums=tuple(replace(s, group=public[s.group.name]) for s in f.sums))
+            for f in families
         )
-    rows = tuple(tuple((row.g, row.equality) for row in kept) for kept in split.kept)
+
+    constraints, held = over_public(families), tuple(public.values())
+    if cost is not None:
+        cost = replace(cost, families=over_public(cost.families))
+    elif not constraints:
+        raise ProblemError(
+            "a problem needs at least one constraint that couples agents, or a public cost, got "
+            "neither: let every agent minimise its objective alone"
+        )
+    kept = tuple(tuple((row.g, row.equality) for row in own) for own in split.kept)
     return CloudView(
         groups=held,
         constraints=constraints,
-        sums=sums_of(held, constraints),
+        cost=cost,
+        sums=sums_of(held, constraints, cost),
         own=tuple(split.own),
         kept=split.kept,
-        fingerprint=fingerprint(held, constraints, *((rows,) if any(rows) else ())),
+        fingerprint=fingerprint(
+            held, constraints, *((kept,) if any(kept) else ()), *_content(cost)
+        ),
     )
+
+
+def _content(cost: Cost | None) -> tuple[object, ...]:
+    """What a hash of a problem takes of its cost; nothing where there is none."""
+    return () if cost is None else (cost.families, cost.formula)

@@ -39,7 +39,8 @@ from sottovoce.problem.agents import (
     rewritten,
 )
 from sottovoce.problem.code import Objective
-from sottovoce.problem.constraints import Constraint, Hard, Total, one_by_one
+from sottovoce.problem.constraints import Constraint, Hard, Total, one_by_one, without_rows
+from sottovoce.problem.costs import plain_cost
 
 _WORD = re.compile(r"[^\W\d]\w*")
 _MOST_PIECES = 64
@@ -134,17 +135,23 @@ def read_row(given: object, symbols: Mapping[str, Expression], where: str) -> Ro
 
 
 def resolved(
-    agents: object, objectives: object, constraints: Sequence[Written], local: Sequence[Written]
-) -> tuple[tuple[Group, ...], list[object], list[Written], list[Written]]:
+    agents: object,
+    objectives: object,
+    constraints: Sequence[Written],
+    local: Sequence[Written],
+    cost: Expression | None,
+) -> tuple[tuple[Group, ...], list[object], list[Written], list[Written], Expression | None]:
     """Find the agents of a statement, and write it in plain symbols.
 
     Agents are groups of one if they were given by their names, or if a formula names single ones;
     all in one group if formulas name the state of every one. Their order is that of ``agents``, or
     that in which they were made. Arguments are those of ``Problem``, rows taken apart.
     """
+    constraints = [row._replace(row=_without_rows(row.row)) for row in constraints]
     several = isinstance(objectives, (list, tuple))
     wishes = list(objectives) if isinstance(objectives, (list, tuple, np.ndarray)) else [objectives]
     formulas = [*wishes, *(f for row in (*constraints, *local) for f in _formulas(row.row))]
+    formulas += [] if cost is None else [cost]
     # Longer texts are refused when they are read.
     texts = (formula[:MAX_CHARACTERS] for formula in formulas if isinstance(formula, str))
     names = {word for text in texts for word in _WORD.findall(text)}
@@ -172,7 +179,8 @@ def resolved(
         [row._replace(row=_plain(row.row, named)) for row in rows]
         for rows in (constraints, per_agent)
     )
-    return groups, _plain_objectives(wishes, listed, named), coupling, private
+    plain = None if cost is None else plain_cost(cost, named)
+    return groups, _plain_objectives(wishes, listed, named), coupling, private, plain
 
 
 def _listed(agents: object, used: Collection[Agents]) -> list[Agents]:
@@ -203,6 +211,13 @@ def _formulas(row: object) -> list[Expression | str]:
         terms = [h for part in row.sums for h in part.terms]
         return [*row.rest, *terms, *(row.linear.symbols[:1] if row.linear else ())]
     return []
+
+
+def _without_rows(row: object) -> object:
+    """A comparison in which sums over fleets stand for all of their agents."""
+    if not isinstance(row, Relation):
+        return row
+    return Relation(without_rows(row.left), row.sign, without_rows(row.right))
 
 
 def _plain(row: object, named: Collection[Agents]) -> object:
@@ -302,12 +317,24 @@ def read_objectives(
     return tuple(exprs)
 
 
+def written_cost(cost: object) -> Expression | None:
+    """Return ``cost=`` as a formula: one, or a total or an array of one row."""
+    if cost is None:
+        return None
+    if isinstance(cost, Total | np.ndarray) and len(cost) == 1:
+        cost = cost[0]
+    if not isinstance(cost, Expression):
+        raise ProblemError(
+            f"cost must be one convex formula of sums such as sv.sum_squares(base + "
+            f"sv.total(ev.x)), got {cost!r:.60}"
+        )
+    return cost
+
+
 def read_constraints(
     written: Sequence[Written], groups: tuple[Group, ...]
 ) -> tuple[Constraint, ...]:
     """Return the families of ``constraints=``, in order."""
-    if not written:
-        raise ProblemError("a problem needs at least one constraint, got none")
     owner = {s: g for g in groups for s in (*g.symbols, *g.parameters)}
     symbols = {s.name: s for s in owner}
     families: list[Constraint] = []

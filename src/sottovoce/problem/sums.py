@@ -34,6 +34,7 @@ from sottovoce.formula.derive import is_affine, is_smooth, quadratic_form
 from sottovoce.formula.expression import ZERO, Expression, number, symbol
 from sottovoce.problem.agents import Array, Group, read_only
 from sottovoce.problem.constraints import Constraint, row_labels
+from sottovoce.problem.costs import Cost, CostTerm, cost_terms, row_keys
 from sottovoce.problem.decompose import (
     AS_STATED,
     Owners,
@@ -216,6 +217,7 @@ class Sums:
         regions: what else holds sums; no sum is in two of them, and one that is in a region has
             no bounds.
         origins: for each stated family of constraints, which sums it became and why.
+        costs: what groups of sums add to the public cost; no sum is in two, none in a region.
     """
 
     families: tuple[Constraint, ...]
@@ -223,6 +225,7 @@ class Sums:
     upper: Array
     regions: tuple[Region, ...]
     origins: tuple[Origin, ...]
+    costs: tuple[CostTerm, ...] = ()
 
     @property
     def count(self) -> int:
@@ -236,11 +239,13 @@ class Sums:
     @property
     def free(self) -> bool:
         """Whether all stated constraints were sums already, so that prices are multipliers."""
-        return all(origin.as_stated for origin in self.origins)
+        return not self.costs and all(origin.as_stated for origin in self.origins)
 
 
-def sums_of(groups: Sequence[Group], constraints: Sequence[Constraint]) -> Sums:
-    """Write all constraints as sums and a public set."""
+def sums_of(
+    groups: Sequence[Group], constraints: Sequence[Constraint], cost: Cost | None = None
+) -> Sums:
+    """Write all constraints as sums and a public set, and the public cost as a function of sums."""
     owners = {s: group.name for group in groups if group.count == 1 for s in group.symbols}
     sums = _SumsBuilder(owners)
     for stated in constraints:
@@ -248,12 +253,15 @@ def sums_of(groups: Sequence[Group], constraints: Sequence[Constraint]) -> Sums:
             sums.add_sums(stated)
         else:
             sums.add_formula(stated)
+    if cost is not None:
+        sums.add_cost(cost)
     return Sums(
         families=tuple(sums.families),
         lower=read_only(np.concatenate(sums.lower)),
         upper=read_only(np.concatenate(sums.upper)),
         regions=tuple(sums.regions),
         origins=tuple(sums.origins),
+        costs=tuple(sums.costs),
     )
 
 
@@ -296,6 +304,7 @@ class _SumsBuilder:
         self.upper: list[Array] = []
         self.regions: list[Region] = []
         self.origins: list[Origin] = []
+        self.costs: list[CostTerm] = []
         self.rows = 0
         self.stated = 0
 
@@ -341,6 +350,30 @@ class _SumsBuilder:
         if mixing:
             how = f"{self.rows - first} sums: over the fleet, and of what mixes agents beside it"
         self._record_origin(stated, first, how, as_stated=not mixing)
+
+    def add_cost(self, cost: Cost) -> None:
+        """The sums of a cost; those that a constraint bounds already are shared with it."""
+        norms = {
+            s for t in cost_terms(cost, range(len(cost.symbols))) if t.center for s in t.symbols
+        }
+        keys = [key for family in self.families for key in row_keys(family)]
+        inside = {row for region in self.regions for row in region.rows}
+        known = {key: row for row, key in enumerate(keys) if row not in inside}
+        rows: list[int] = []
+        for stated in cost.families:
+            mine = row_keys(stated)
+            symbols = cost.symbols[len(rows) : len(rows) + stated.rows]
+            if all(key in known for key in mine) and norms.isdisjoint(symbols):
+                rows += [known[key] for key in mine]
+                continue
+            rows += range(self.rows, self.rows + stated.rows)
+            for family in _without_single(stated):
+                bent, linear = family.rest, family.linear
+                if linear is None:
+                    bent, linear = _by_agent(bent, self.owners)
+                free = np.full(family.rows, np.inf)
+                self._take(replace(family, rest=bent, linear=linear), -free, free)
+        self.costs += cost_terms(cost, rows)
 
     def _record_origin(self, stated: Constraint, first: int, how: str, *, as_stated: bool) -> None:
         count = self.rows - first

@@ -32,6 +32,7 @@ from sottovoce.privacy.noise_plan import NoisePlan
 from sottovoce.problem.agents import Array, Group
 from sottovoce.problem.code import Objective, Watched
 from sottovoce.problem.constraints import named_rows
+from sottovoce.problem.costs import cost_of
 from sottovoce.problem.feasible import own_domain
 from sottovoce.problem.fleets import Fleet, FleetContribution, fleets_of
 from sottovoce.problem.problem import Problem
@@ -385,6 +386,7 @@ class Runs:
                 limits = s.problem.cloud.sums
                 price_residual = sums - self._nearest(run, sums + answer)
                 excess = np.fmax(sums - limits.upper, limits.lower - sums)
+                objective = objective + cost_of(limits.costs, sums)
             columns = (  # in the order of QUANTITIES
                 np.sqrt(error),
                 np.linalg.norm(answer - hat, axis=1),
@@ -397,11 +399,12 @@ class Runs:
         self.trace[run, first : first + len(trace)] = np.stack(columns, axis=1)
 
     def _nearest(self, run: int, points: Array) -> Array:
-        """The points of C nearest to others, row by row."""
+        """The points of C nearest to others, row by row, with the public cost beside."""
         public, cloud = self._layout.public, self._runs[run].cloud
         if not public.regions or cloud is None:
             return np.clip(points, public.lower, public.upper)
-        return np.array([cloud.nearest(point) for point in points]).reshape(points.shape)
+        nearest = (cloud.nearest(point, priced=True) for point in points)
+        return np.array(list(nearest)).reshape(points.shape)
 
     def arrays(self) -> dict[str, Array]:
         """Everything that rounds change, for a checkpoint."""

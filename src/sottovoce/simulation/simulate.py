@@ -173,6 +173,8 @@ def _require_simulable(
 def require_steppable(problem: Problem) -> None:
     """Refuse gradient steps where the paper's algorithm has none: local rows, equalities, code."""
     require_no_rows(problem.local)
+    if problem.cloud.cost is not None:
+        raise InputError("gradient steps know no public cost, got one: use the default algorithm")
     if any(family.equality for family in problem.constraints):
         raise InputError("gradient steps know no equalities, got one: use the default algorithm")
     if any(code is not None for code in problem.code):

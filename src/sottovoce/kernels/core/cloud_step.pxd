@@ -31,7 +31,7 @@ cdef class CloudCore:
     cdef PublicSet c_set
     cdef CloudView view
     cpdef bint round(self, Py_ssize_t k, object y, double share, double steer) except -1
-    cpdef object nearest(self, object v, object u, object work)
+    cpdef object nearest(self, object v, object u, object work, bint priced)
 
 cdef Py_ssize_t DENSE, EVERY_ROUND
 cdef double EXPLAINED, FIRST_ROUNDS, NOISE_FREE, MIN_MEMORY, MIN_SPREAD, STILL, ALIKE, RUNAWAY
@@ -42,6 +42,7 @@ cpdef Py_ssize_t memory_size(Py_ssize_t p) noexcept nogil
 cdef void lay_out_cloud(CloudView* cloud) noexcept nogil
 cdef bint cloud_round(CloudView* cloud, Py_ssize_t k, double* y, double share, double steer) noexcept nogil
 cdef bint cloud_step(CloudView* cloud, Py_ssize_t k, double* y) noexcept nogil
+cdef void first_aim(CloudView* cloud, double* y) noexcept nogil
 cdef void maximise_model(CloudView* cloud, double recent) noexcept nogil
 cdef void count_rounds(CloudView* cloud, Py_ssize_t k, double* y) noexcept nogil
 cdef void remember(CloudView* cloud, double w) noexcept nogil

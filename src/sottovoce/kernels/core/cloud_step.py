@@ -35,6 +35,7 @@ from .plain import fill_struct as fill_cloud_view
 from .plain import fill_struct as fill_public_set
 from .prices import TINY, maximise, prices_work
 from .projection import project
+from .public_cost import prox
 
 DENSE = 24  # up to so many sums the slope is a full matrix
 EXPLAINED = 100.0  # ten standard deviations; three make prices follow noise: 1.20 against 1.09
@@ -125,10 +126,7 @@ def cloud_step(cloud, k, y):
     """Turn lambda(k) into lambda(k+1), in place; return whether prices stay bounded."""
     p, memory = cloud.p, cloud.memory
     if k == 1:
-        fill(cloud.pull, 1.0, p)
-        project(y, cloud.pull, cloud.public_set, cloud.aim, cloud.work)
-        for o in range(p):
-            cloud.aim[o] /= cloud.unit[o]
+        first_aim(cloud, y)
     for o in range(p):
         cloud.price[o] *= cloud.unit[o]
     count_rounds(cloud, k, y)
@@ -152,6 +150,23 @@ def cloud_step(cloud, k, y):
         bounded = bounded and fabs(cloud.price[o]) < RUNAWAY and fabs(cloud.total[o]) < RUNAWAY
         cloud.price[o] /= cloud.unit[o]
     return bounded
+
+
+def first_aim(cloud, y):
+    """Where sums should be at prices 0: in C, at a low public cost, and near y.
+
+    A cost counts against a move by one unit as the first step does, by ``start``.
+    """
+    public_set, weight = cloud.public_set, cloud.pull
+    fill(weight, 1.0, cloud.p)
+    for r in range(public_set.regions):
+        for i in range(public_set.starts[r], public_set.starts[r + 1]):
+            o = public_set.members[i]
+            if public_set.kinds[r] > LEVEL:
+                weight[o] = cloud.start / (cloud.unit[o] * cloud.unit[o])
+    prox(y, weight, public_set, cloud.aim, cloud.work)
+    for o in range(cloud.p):
+        cloud.aim[o] /= cloud.unit[o]
 
 
 def maximise_model(cloud, recent):
@@ -335,12 +350,15 @@ class CloudCore:
         """``cloud_round``; y is changed by steering."""
         return cloud_round(cython.address(self.view), k, doubles(y), share, steer)
 
-    def nearest(self, v, u, work):
-        """Fill u with the point of C nearest to v."""
+    def nearest(self, v, u, work, priced):
+        """Fill u with the point of C nearest to v; ``priced``, with the public cost of u beside."""
         p = self.view.p
         ones = doubles(work)
         fill(ones, 1.0, p)
-        project(doubles(v), ones, cython.address(self.c_set), doubles(u), skip(ones, p))
+        if priced:
+            prox(doubles(v), ones, cython.address(self.c_set), doubles(u), skip(ones, p))
+        else:
+            project(doubles(v), ones, cython.address(self.c_set), doubles(u), skip(ones, p))
 
 
 def cloud_view(core):

@@ -1,30 +1,26 @@
 """The prices that maximise a quadratic model of the dual: the inner problem of the cloud's step.
 
-    l = argmax  S'l - A support_C(l) - (l - c)'H(l - c)/2
+    l = argmax  S'l - A W*(l) - (l - c)'H(l - c)/2,    W = U + indicator of C
 
-Rows are in units of their noise here: C is that of the sums divided by ``unit``. H is dense or, for
-many sums, diagonal. With ``b = S + H c`` the optimality condition is
+U is the public cost of the sums, 0 if there is none: then ``W*`` is the support function of C. Rows
+are in units of their noise here: C is that of the sums divided by ``unit``. H is dense or, for many
+sums, diagonal. With ``b = S + H c`` the optimality condition is
 
-    H l + A u = b,    u in C,  l normal to C at u.
+    H l + A u = b,    l a subgradient of W at u.
 
-Intervals alone: rows one by one (H diagonal), or the primal active set method. With regions: in a
-diagonal metric D any such pair is ``u = P(z), l = D (z - P(z))`` with P the projection on C, so one
-vector z is sought, ``G(z) = H l + A u - b = 0``, by Newton's method: its derivative
-``H D (I - P') + A P'`` is regular wherever P has one. Where the step, halved up to
-``PRICE_HALVINGS`` times, does not lower the residual enough, the proximal step ``z - G/A`` is
-taken, which never raises it.
+Intervals alone: rows one by one (H diagonal), or the primal active set method. With regions or a
+cost: in a diagonal metric D any such pair is ``u = P(z), l = D (z - P(z))`` with P the proximal
+step of W, which is the projection on C where there is no cost. So one vector z is sought,
+``G(z) = H l + A u - b = 0``, by Newton's method: its derivative ``H D (I - P') + A P'`` is regular
+wherever P has one. Where the step, halved up to ``PRICE_HALVINGS`` times, does not lower the
+residual enough, the proximal step ``z - G/A`` is taken, which never raises it.
 """
 
 from . import plain as cython
 from .linear import cholesky, eliminate
 from .plain import *
-from .projection import (
-    factorise,
-    phi,
-    project,
-    project_work,
-    solve_factored,
-)  # fmt: skip
+from .projection import factorise, project_work, solve_factored
+from .public_cost import cost_gradient, prox
 
 EXCHANGES = 20  # of the active set, per row: hardly any is needed from round to round
 GAIN_ROUNDING = 1e-13  # relative: a gain this small is rounding
@@ -36,6 +32,7 @@ MIN_ROW = 2.0**-40  # of the largest row of H, the least that the metric is made
 PRICE_EXACT = 1e-11  # relative, of prices: where Newton's steps end
 RESIDUAL_ROUNDING = 1e-14  # relative, of what prices are solved from
 EDGE_ROUNDING = 1e-12  # relative: a sum this near to a bound is at it
+FORCE_ROUNDING = 1e-7  # relative: a price this near to a cost's gradient is that gradient
 LARGEST_REGION = 64  # sums that one region may hold: scratch grows as their square
 
 
@@ -251,7 +248,7 @@ def price_residual(model, z, price, aim, work):
     for o in range(p):
         point[o] = z[o] * model.unit[o]
         metric[o] = model.metric[o] / (model.unit[o] * model.unit[o])
-    project(point, metric, model.public_set, aim, scratch)
+    prox(point, metric, model.public_set, aim, scratch)
     for o in range(p):
         # Exactly 0 where the projection moved nothing.
         price[o] = model.metric[o] * (point[o] - aim[o]) / model.unit[o]
@@ -286,12 +283,13 @@ def newton_direction(model, z, price, aim, step, work):
 
 
 def region_slope(model, r, price, aim, slope, work):
-    """Put in the derivative of P where region r moves a point.
+    """Put in the derivative of P where region r, or a public cost, moves a point.
 
     ``P' = (K - K g g'K / g'K g) D`` with ``K = (D + nu Hessian)^-1``; g is the gradient of the
-    region's function, and nu follows from ``l = nu g``. What an edge holds does not move.
+    region's function, and nu follows from ``l = nu g``. Of a cost nu is 1 and ``P' = K D``. What an
+    edge or a kink holds does not move.
     """
-    p, start = model.p, model.public_set.starts[r]
+    p, start, kind = model.p, model.public_set.starts[r], model.public_set.kinds[r]
     size = model.public_set.starts[r + 1] - start
     metric, u, g, solved = work, skip(work, size), skip(work, 2 * size), skip(work, 3 * size)
     held, hessian = skip(work, 5 * size), skip(work, 6 * size)
@@ -302,20 +300,28 @@ def region_slope(model, r, price, aim, slope, work):
         active = max(active, fabs(price[o]))
         u[i] = aim[o] * model.unit[o]
         metric[i] = model.metric[o]
-        held[i] = 1.0 if at_edge(model, r, start + i, price, u[i]) else 0.0
-    if not active > 0.0:
+    if kind <= LEVEL and not active > 0.0:
         return
-    region_gradient(model.public_set, r, u, g, hessian)
+    cost_gradient(model.public_set, r, u, g, hessian)
     above, below, still = 0.0, 0.0, 0.0
     for i in range(size):
         o = model.public_set.members[start + i]
-        g[i] *= model.unit[o] * (1.0 - held[i])
+        g[i] *= model.unit[o]
+        if kind == LEVEL:
+            held[i] = 1.0 if at_edge(model, r, start + i, price, u[i]) else 0.0
+        else:  # a cost's gradient is the price, but at edges, at kinks and below a peak
+            off: cython.bint = fabs(price[o] - g[i]) > FORCE_ROUNDING * (
+                fabs(price[o]) + fabs(g[i])
+            )
+            held[i] = 1.0 if kind != BALL and off else 0.0
+        g[i] *= 1.0 - held[i]
         above += price[o] * g[i] / metric[i]
         below += g[i] * g[i] / metric[i]
         still += held[i]
         for j in range(size):
             hessian[i * size + j] *= model.unit[o] * model.unit[model.public_set.members[start + j]]
     nu = max(above / below, 0.0) if below > 0.0 else 0.0
+    nu = nu if kind <= LEVEL else 1.0
     factorise(size, hessian, nu, metric, held, factor)
     copy_some(solved, g, size)
     solve_factored(size, factor, solved)
@@ -332,26 +338,48 @@ def region_slope(model, r, price, aim, slope, work):
         for i in range(size):
             o = model.public_set.members[start + i]
             along = solved[i] * solved[j] * metric[j] / length if length > 0.0 else column[i]
-            slope[o * p + q] = column[i] - (along if curved else 0.0)
+            slope[o * p + q] = column[i] - (along if curved and kind <= LEVEL else 0.0)
+    if kind == PEAK:
+        peak_slope(model, r, price, aim, slope, g, hessian)
+
+
+def peak_slope(model, r, price, aim, slope, gap, hessian):
+    """Put in how the sums of a maximum move together: ``du_i = dt / a_i``.
+
+    The prices of their gaps to psi's gradient, ``l_i - psi_i' = a_i theta_i``, add up to 1, so
+    ``dt = sum_q (d_q / a_q) dz_q / sum_j (d_j + psi_j'') / a_j^2``; at the floor t does not move.
+    """
+    p, start = model.p, model.public_set.starts[r]
+    size = model.public_set.starts[r + 1] - start
+    level, total = model.public_set.floors[r], 0.0
+    floor: cython.bint = True
+    for i in range(size):
+        o = model.public_set.members[start + i]
+        a, u = model.public_set.peak_slopes[start + i], aim[o] * model.unit[o]
+        if a != 0.0 and a * u + model.public_set.peak_offsets[start + i] > level:
+            level, floor = a * u + model.public_set.peak_offsets[start + i], False
+    if floor:
+        return
+    for i in range(size):
+        o = model.public_set.members[start + i]
+        a, u = model.public_set.peak_slopes[start + i], aim[o] * model.unit[o]
+        b = model.public_set.peak_offsets[start + i]
+        size_of = fabs(a * u) + fabs(b)
+        top: cython.bint = level - a * u - b <= EDGE_ROUNDING * size_of and gap[i] == 0.0
+        top = top and a != 0.0
+        a *= model.unit[o]
+        gap[i] = a if top else 0.0
+        if top:
+            total += (model.metric[o] + hessian[i * size + i]) / (a * a)
+    for i in range(size):
+        for j in range(size):
+            if gap[i] != 0.0 and gap[j] != 0.0:
+                o, q = model.public_set.members[start + i], model.public_set.members[start + j]
+                slope[o * p + q] = model.metric[q] / (gap[i] * gap[j] * total)
 
 
 def at_edge(model, r, i, price, u):
     """Whether an edge holds member i of region r."""
-    if model.public_set.radii[r] >= 0.0:
-        return False
     priced: cython.bint = price[model.public_set.members[i]] > 0.0
     bound = model.public_set.high[i] if priced else model.public_set.low[i]
     return fabs(u - bound) <= EDGE_ROUNDING * fabs(bound)
-
-
-def region_gradient(public_set, r, u, g, hessian):
-    """Fill gradient and Hessian of a region's function; of a ball, of ``|u - c|^2 / 2``."""
-    start = public_set.starts[r]
-    size = public_set.starts[r + 1] - start
-    if public_set.radii[r] < 0.0:
-        phi(public_set, r, u, g, hessian)
-        return
-    for i in range(size):
-        g[i] = u[i] - public_set.centers[start + i]
-        for j in range(size):
-            hessian[i * size + j] = 1.0 if i == j else 0.0

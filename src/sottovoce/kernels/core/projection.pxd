@@ -1,17 +1,24 @@
+cdef enum:
+    BALL, LEVEL, SMOOTH, PEAK, NORM
+
 cdef struct PublicSet:
     Py_ssize_t sums
     double* lower
     double* upper
     Py_ssize_t regions
+    int64_t* kinds           # of regions of C, and of public costs
     int64_t* starts          # region r holds members[starts[r]:starts[r + 1]]
     int64_t* members
     double* least            # what the members can be, laid out as they are
     double* most
     double* low              # where a region ends: one width beyond what its members can be
     double* high
-    double* centers          # of balls, likewise
-    double* radii            # of balls; negative for {phi_r(u) + level_r <= 0}
+    double* centers          # of balls and norms, likewise
+    double* radii            # of balls; of norms the weight
     double* levels
+    double* peak_slopes      # a of every member, 0 where it is not in the maximum; b
+    double* peak_offsets
+    double* floors           # what a maximum is at least
     int32_t* phi_code        # tapes of phi_r: value, gradient, Hessian
     int64_t* phi_code_starts
     double* phi_registers

@@ -5,7 +5,7 @@
 C is a product of intervals and of regions over disjoint groups of sums: balls, and sets
 ``{u: phi_r(u) + level_r <= 0}`` with phi_r, its gradient and its Hessian on a tape. Such a set ends
 one width beyond the ranges of its sums: no sum is there, so that nothing is excluded, and phi_r
-does not overflow at noisy averages far away.
+does not overflow at noisy averages far away. Public costs are of no matter here.
 """
 
 from . import plain as cython
@@ -32,12 +32,14 @@ def project(v, weight, public_set, u, work):
         u[o] = min(max(v[o], public_set.lower[o]), public_set.upper[o])
     for r in range(public_set.regions):
         start = public_set.starts[r]
+        if public_set.kinds[r] > LEVEL:
+            continue
         size = public_set.starts[r + 1] - start
         point, metric, nearest = work, skip(work, size), skip(work, 2 * size)
         for i in range(size):
             point[i] = v[public_set.members[start + i]]
             metric[i] = weight[public_set.members[start + i]]
-        if public_set.radii[r] >= 0.0:
+        if public_set.kinds[r] == BALL:
             project_ball(
                 size, point, metric, skip(public_set.centers, start), public_set.radii[r], nearest
             )

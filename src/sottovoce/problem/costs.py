@@ -1,0 +1,306 @@
+"""Public costs: one convex function U of sums over agents, which everybody knows.
+
+    minimise  sum_i f_i(x_i) + U(s),    s_o = sum_i h_oi(x_i),    h affine
+
+U is read as a function of as few sums as it takes, and adds up over groups of them that share no
+sum. A group is smooth, or depends on one sum alone, or is one of two kinds with kinks:
+
+    psi(u) + w max(c_1 u_1 + b_1, ..., c_m u_m + b_m, floor)      psi smooth and separable
+    w ||u - c||
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass, replace
+from typing import TypeAlias
+
+import numpy as np
+
+from sottovoce.errors import ProblemError
+from sottovoce.formula.canonical import (
+    add,
+    addends,
+    canonical,
+    coefficient,
+    in_order,
+    multiply,
+    pieces_of,
+    split_constant,
+    substitute,
+    subtract,
+)
+from sottovoce.formula.derive import is_affine, is_smooth
+from sottovoce.formula.expression import ZERO, Expression, Op, number, symbol
+from sottovoce.formula.tape import tape
+from sottovoce.problem.agents import Agents, Array, Group, RowName, owners, read_only, rewritten
+from sottovoce.problem.constraints import Constraint, FleetSum, row_symbols, without_rows
+from sottovoce.problem.decompose import affine_sums, name_affine
+from sottovoce.problem.fingerprint import fingerprint
+
+SumRow: TypeAlias = tuple[FleetSum, int]
+"""A row of a sum over a fleet."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Cost:
+    """A public cost as it was stated.
+
+    Attributes:
+        families: the sums, rows without a bound.
+        symbols: what ``formula`` calls them, one per row.
+        formula: U.
+    """
+
+    families: tuple[Constraint, ...]
+    symbols: tuple[Expression, ...]
+    formula: Expression
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class CostTerm:
+    """What one group of sums adds to U.
+
+    Attributes:
+        rows: the sums u, from 0, which the formulas call ``symbols``.
+        formula: what they add, all of it.
+        smooth: psi; with one sum all of it.
+        peak: ``(w c_i, w b_i)`` of every sum, 0 where it is not in the maximum; empty without one.
+        floor: what the maximum is at least, times w.
+        center: c of a norm; empty without one.
+        weight: its w, 0 without one.
+    """
+
+    rows: tuple[int, ...]
+    symbols: tuple[Expression, ...]
+    formula: Expression
+    smooth: Expression
+    peak: tuple[tuple[float, float], ...] = ()
+    floor: float = -math.inf
+    center: tuple[float, ...] = ()
+    weight: float = 0.0
+
+
+def plain_cost(formula: Expression, named: Set[Agents]) -> Expression:
+    """Return a cost in plain symbols; the same total stated twice is one.
+
+    Args:
+        formula: in the states of agents and in symbols of rows over fleets.
+        named: the agents that are stated one by one, whose totals are written out.
+    """
+    formula = rewritten(without_rows(formula, named), {})
+    known: dict[object, FleetSum] = {}
+    values: dict[Expression, Expression] = {}
+    for s in row_symbols(formula):
+        part = s.value.part
+        group = next((a.fleet for a in owners(part.terms)), part.group)
+        terms = tuple(canonical(rewritten(h, {})) for h in part.terms)
+        plain = replace(part, terms=terms, group=group)
+        plain = known.setdefault(sum_key(plain), plain)
+        place = list(known.values()).index(plain) + 1
+        values[s] = symbol(RowName(f"total {place}[{s.value.row + 1}]", plain, s.value.row))
+    return canonical(rewritten(formula, values) if values else formula)
+
+
+def read_cost(formula: Expression, groups: Sequence[Group]) -> Cost:
+    """Return ``cost=``, in plain symbols, as a function of sums."""
+    rows: dict[Expression, SumRow] = {s: (s.value.part, s.value.row) for s in row_symbols(formula)}
+    owner = {s: g.name for g in groups if g.count == 1 for s in g.symbols}
+    for s in in_order(formula.symbols):
+        if s not in owner and s not in rows:
+            raise ProblemError(
+                f"cost must be a function of sums over agents, got {s}: add over a fleet with "
+                "sv.total(...)"
+            )
+    for term in addends(formula):
+        names = {owner.get(s, s) for s in term.symbols}
+        if len(names) == 1 and not names & rows.keys():
+            raise ProblemError(
+                f"cost must be a function of sums over agents, got the term {term} of "
+                f"{names.pop()} alone: put it into its objective"
+            )
+    for part, row in rows.values():
+        h = part.terms[row % len(part.terms)]
+        if not is_affine(h, part.group.symbols):
+            raise ProblemError(
+                f"cost must be a function of sums of affine terms, got a total of {h}: put what "
+                "an agent pays by itself into its objective"
+            )
+    try:
+        return _as_sums(*affine_sums(formula, owner | {s: s.name for s in rows}), rows)
+    except ProblemError:  # of fewer sums some are combinations, which a kink may not mix
+        parts: dict[Expression, Expression] = {}
+        phi = name_affine(formula, parts)
+        return _as_sums(parts, phi, rows)
+
+
+def _as_sums(
+    names: Mapping[Expression, Expression], phi: Expression, rows: Mapping[Expression, SumRow]
+) -> Cost:
+    """A cost phi of the sums ``names``."""
+    place = {s: k for k, s in enumerate(rows)}
+    sums = sorted(names, key=lambda h: place.get(h, len(place)))
+    # By content: the same cost, written in another order, is one.
+    families = sorted(_families(sums, rows), key=lambda pair: fingerprint(pair[0]))
+    ordered = [h for _, members in families for h in members]
+    symbols = {names[h]: symbol(f"s{k + 1}") for k, h in enumerate(ordered)}
+    label = "cost {}" if len(families) > 1 else "cost"
+    cost = Cost(
+        families=tuple(
+            replace(family, name=label.format(k + 1)) for k, (family, _) in enumerate(families)
+        ),
+        symbols=tuple(symbols.values()),
+        formula=substitute(phi, symbols),
+    )
+    list(cost_terms(cost, range(len(symbols))))  # refuses what no prox is known of
+    return cost
+
+
+def cost_of(terms: Sequence[CostTerm], sums: Array) -> Array:
+    """Return ``U(s)`` of sums along the last axis; what is not defined is NaN or infinite."""
+    total = np.zeros(sums.shape[:-1])
+    with np.errstate(all="ignore"):
+        for term in terms:
+            (values,) = tape([term.formula], term.symbols)(*(sums[..., o] for o in term.rows))
+            total += values
+    return total
+
+
+def cost_terms(cost: Cost, rows: Sequence[int]) -> Iterator[CostTerm]:
+    """Yield what groups of sums add to U; ``rows`` are the sums of its symbols, from 0."""
+    place = dict(zip(cost.symbols, rows, strict=True))
+    constant, varying = split_constant(cost.formula)
+    groups: list[tuple[set[Expression], list[Expression]]] = []
+    for term in addends(varying):
+        joined = [g for g in groups if g[0] & term.symbols]
+        groups = [g for g in groups if g not in joined]
+        symbols = set(term.symbols).union(*(g[0] for g in joined))
+        groups.append((symbols, [*(t for g in joined for t in g[1]), term]))
+    for k, (symbols, terms) in enumerate(groups):
+        ordered = tuple(s for s in cost.symbols if s in symbols)
+        formula = add(*terms, number(constant if k == 0 else 0))
+        yield replace(_kind(formula, ordered), rows=tuple(place[s] for s in ordered))
+
+
+def _kind(formula: Expression, symbols: tuple[Expression, ...]) -> CostTerm:
+    plain = CostTerm(rows=(), symbols=symbols, formula=formula, smooth=formula)
+    if len(symbols) == 1 or is_smooth(formula):
+        return plain
+    kinked = [t for t in addends(formula) if not is_smooth(t)]
+    factor, inner = coefficient(kinked[0])
+    smooth = subtract(formula, kinked[0])
+    if len(kinked) == 1 and factor > 0 and is_smooth(smooth):
+        weight = float(factor)
+        if inner.op == Op.MAX and all(len(t.symbols) <= 1 for t in addends(smooth)):
+            peak = _peak(inner, symbols, weight)
+            if peak is not None:
+                return replace(plain, smooth=smooth, peak=peak[0], floor=peak[1])
+        if inner.op == Op.NORM and not smooth.symbols:
+            norm = _norm(inner, symbols)
+            if norm is not None:
+                return replace(plain, smooth=smooth, center=norm[0], weight=weight * norm[1])
+    raise ProblemError(
+        f"cost must be smooth where it mixes sums, or a maximum of sums beside smooth costs of "
+        f"single sums, or the norm of sums alone, got {formula!r:.80}: write it with these"
+    )
+
+
+def _peak(
+    inner: Expression, symbols: tuple[Expression, ...], weight: float
+) -> tuple[tuple[tuple[float, float], ...], float] | None:
+    """The slope and the offset of every sum in a maximum, and its constant piece."""
+    pieces: dict[Expression, tuple[float, float]] = {}
+    floor = -math.inf
+    for piece in pieces_of(inner):
+        offset, part = split_constant(piece)
+        if not part.symbols:
+            floor = max(floor, weight * float(offset))
+            continue
+        slope, u = coefficient(part)
+        if not u.is_symbol or u in pieces:
+            return None
+        pieces[u] = weight * float(slope), weight * float(offset)
+    return tuple(pieces.get(s, (0.0, 0.0)) for s in symbols), floor
+
+
+def _norm(
+    inner: Expression, symbols: tuple[Expression, ...]
+) -> tuple[tuple[float, ...], float] | None:
+    """The centre of a norm of differences, and by what all of them are multiplied."""
+    center: dict[Expression, float] = {}
+    sizes = set()
+    for part in inner.args:
+        offset, varying = split_constant(part)
+        slope, u = coefficient(varying)
+        if not u.is_symbol or u in center:
+            return None
+        center[u] = -float(offset) / float(slope)
+        sizes.add(abs(float(slope)))
+    if len(sizes) != 1:
+        return None
+    return tuple(center[s] for s in symbols), sizes.pop()
+
+
+def _families(
+    sums: Sequence[Expression], rows: Mapping[Expression, SumRow]
+) -> Iterator[tuple[Constraint, list[Expression]]]:
+    """The sums as rows, each family with those that it is of; a whole total is one family."""
+    done: set[Expression] = set()
+    for h in sums:
+        if h in done:
+            continue
+        whole = [s for s, (part, _) in rows.items() if h in rows and part is rows[h][0]]
+        if len(whole) > 1 and done.isdisjoint(whole) and set(whole) <= set(sums):
+            done.update(whole)
+            yield _family([rows[h][0]], ZERO), whole
+            continue
+        pairs = [coefficient(term) for term in addends(h)]
+        parts: dict[str, FleetSum] = {}
+        for factor, s in pairs:
+            if s in rows:
+                part = rows[s][0].only(rows[s][1])
+                part = replace(part, terms=(multiply(number(factor), part.terms[0]),))
+                name = part.group.name
+                parts[name] = _together(parts[name], part) if name in parts else part
+        named = add(*(multiply(number(f), e) for f, e in pairs if e not in rows))
+        yield _family([parts[name] for name in sorted(parts)], named), [h]
+
+
+def _together(one: FleetSum, other: FleetSum) -> FleetSum:
+    """The sum of two rows over one fleet, as one row."""
+    if one.weights is not None or other.weights is not None:
+        raise ProblemError(
+            f"cost must not add totals over {one.group.name} with weights inside one formula, got "
+            "several: write one total with the weights of their sum"
+        )
+    return replace(one, terms=(add(one.terms[0], other.terms[0]),))
+
+
+def _family(parts: Sequence[FleetSum], named: Expression) -> Constraint:
+    return Constraint(
+        name="cost",
+        sums=tuple(parts),
+        rest=(named,) if named.symbols else (),
+        offset=read_only(np.zeros(parts[0].rows if parts else 1)),
+    )
+
+
+def sum_key(part: FleetSum) -> object:
+    """Return what a sum over a fleet is: the same for the same total, stated twice."""
+    weights = part.weights
+    if weights is not None:
+        weights = (weights if isinstance(weights, np.ndarray) else weights.toarray()).tobytes()
+    return part.group.name, tuple(map(canonical, part.terms)), weights
+
+
+def row_keys(family: Constraint) -> list[object]:
+    """Return what the rows of a family are, apart from their constants: equal rows, equal keys."""
+    named = family.named or (ZERO,) * family.rows
+    return [
+        (
+            frozenset(sum_key(part.only(row)) for part in family.sums),
+            canonical(split_constant(named[row])[1]),
+        )
+        for row in range(family.rows)
+    ]
