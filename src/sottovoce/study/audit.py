@@ -338,7 +338,6 @@ class Game:
         played = self.loopback.play(
             lambda k: self.worlds[world] if k in self.attacked_rounds else None
         )
-        # The noisy outputs as the attacker computes them.
         outside = self.view == "outside"
         values = played.values if outside else played.noisy_sums(self.view) * self.outputs.grid
         rounds = [k - 1 for k in self.attacked_rounds]
@@ -352,15 +351,12 @@ class Game:
         """Return what the messages of a game reveal besides its releases, "" for nothing."""
         if self.view == "cloud":
             # Agents that crash and come back with an old state must not reuse a mask either.
-            parties = tuple(
-                self.loopback.setup.party(group.agents) for group in self.loopback.groups
-            )
+            setup, groups = self.loopback.setup, self.loopback.groups
+            parties = tuple(setup.party(group.agents) for group in groups)
             first, second = self.worlds
-            middle = self.loopback.setup.rounds // 2 + 1
-            crash = self.loopback.play(
-                lambda k: first, crash=middle, override_after_crash=lambda k: second
-            )
-            if any(masks_reused(run.masked, parties) for run in (self.loopback.play(), crash)):
+            middle = setup.rounds // 2 + 1
+            crashed = self.loopback.play(lambda k: first, crash=(middle, lambda k: second))
+            if any(masks_reused(run.masked, parties) for run in (self.loopback.play(), crashed)):
                 return "contributions, two of them behind one mask"
         return find_leak(
             self.loopback, self.loopback.play(), self.outputs.lower, self.outputs.upper

@@ -86,6 +86,10 @@ StateOverride = Callable[[int], Array | None]
 """The states of all agents in round k in place of their own iterates; NaN for those that keep
 theirs, None if all do."""
 
+Crash = tuple[int, StateOverride]
+"""The round after whose contribution agents crash, to begin again with a state saved two rounds
+before, and what overrides their states from then on."""
+
 
 @final
 class Keys:
@@ -192,39 +196,26 @@ class Loopback:
         self,
         override: StateOverride = lambda k: None,
         *,
-        crash: int = 0,
-        override_after_crash: StateOverride = lambda k: None,
+        crash: Crash | None = None,
         sampler: Sampler | None = None,
     ) -> Played:
         """Play a run from the agents' starts to its end.
 
         Args:
             override: the states that agents take in place of their own iterates.
-            crash: of a split cloud, the round after whose contribution the first connection's
-                agents crash, and begin again with a state that was saved two rounds before.
-            override_after_crash: the same after the crash.
+            crash: of a split cloud, a crash of the first connection's agents.
             sampler: adds the noise of this run.
         """
         self.rounds.restart(sampler or self.sampler)
-        return _Run(self, override, crash, override_after_crash).play()
+        return _Run(self, override, crash).play()
 
 
 @final
 class _Run:
     """One run: the store and the connections of its cloud; frames wait in a queue."""
 
-    def __init__(
-        self,
-        loopback: Loopback,
-        override: StateOverride,
-        crash: int,
-        override_after_crash: StateOverride,
-    ) -> None:
-        self.loopback, self.override, self.override_after_crash = (
-            loopback,
-            override,
-            override_after_crash,
-        )
+    def __init__(self, loopback: Loopback, override: StateOverride, crash: Crash | None) -> None:
+        self.loopback, self.override = loopback, override
         self.crash, self.crashed = crash, False
         self.queue: deque[Callable[[], object]] = deque()
         setup, self.digests = loopback.setup, dict[int, bytes]()
@@ -355,10 +346,10 @@ class _Run:
             x = self.state(peer, message.round, unpack(self.agents[peer].memory.x))
             message = State(round=message.round, x=pack(x))
         self._later(self._cloud_receives, peer, encode(message))
-        crashes = isinstance(message, Masked) and peer == 0 and message.round == self.crash
-        if crashes and not self.crashed:
-            # The first connection's agents end once they have contributed.
-            self.crashed, self.override = True, self.override_after_crash
+        if self.crash is None or peer > 0 or not isinstance(message, Masked):
+            return
+        if message.round == self.crash[0]:
+            (_, self.override), self.crash, self.crashed = self.crash, None, True
             self._later(self._reconnect)
 
     def _reconnect(self) -> None:
