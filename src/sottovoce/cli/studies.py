@@ -271,7 +271,8 @@ def audit_command(
     problem: ProblemName,
     promise: PrivacyOptions,
     agent: str | None = option(
-        None, "whose behaviour to distinguish: a label, or a number from 1; the worst-off by default"
+        None,
+        "whose behaviour to distinguish: a label, or a number from 1; the worst-off by default",
     ),
     runs: int | None = option(None, f"games per world ({_GAMES})"),
     rounds: int | None = option(None, f"rounds per game ({_GAME_ROUNDS})"),

@@ -79,9 +79,8 @@ class EnsembleRuns:
         recorded = np.empty((last - first, self._n + self._m, self._width))
         released = self._transcript[block, done:until].reshape(-1)
         kernel = core().EnsembleCore(self._sizes, self._arrays | buffers)
-        advance(
-            kernel, done, until, steps.ravel(), s.marks[first:last], recorded.reshape(-1), released
-        )
+        marks = s.marks[first:last]
+        advance(kernel, done, until, steps.ravel(), marks, recorded.reshape(-1), released)
         if last > first:
             self._trace[block, first:last] = self._to_quantities(recorded)
 

@@ -108,9 +108,8 @@ def plan(
         noise = _plan_sums(certificate, requested, hide, w, trust or ONE_CLOUD)
         if probability is None:
             return noise
-        return replace(
-            noise, feasible=_plan_margins(certificate, noise, requested, probability, each_row)
-        )
+        margins = _plan_margins(certificate, noise, requested, probability, each_row)
+        return replace(noise, feasible=margins)
 
 
 def _plan_sums(
@@ -202,10 +201,8 @@ def _plan_margins(
     each_row: bool,
 ) -> Feasibility:
     """The margins of a plan whose noise ``base`` has."""
-    sums, noise = (
-        base.cloud.sums,
-        bound_averaged_noise(certificate, base.released_sigma, base.rounds),
-    )
+    sums = base.cloud.sums
+    noise = bound_averaged_noise(certificate, base.released_sigma, base.rounds)
     require_proven_convexity(certificate, noise)
     margins = require_room(
         base.cloud,

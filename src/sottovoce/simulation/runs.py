@@ -366,9 +366,7 @@ class Runs:
         layout = self._layout
         x = layout.assemble(self._runs[run].fleets, "answer")
         nonlinear = [] if layout.nonlinear is None else layout.nonlinear(*x[layout.named_columns])
-        coded = [
-            np.nan if f.value is None else float(f.value(x[columns])) for columns, f in layout.code
-        ]
+        coded = [np.nan if f.value is None else float(f.value(x[c])) for c, f in layout.code]
         return max(0.0, *map(float, nonlinear), 0.0), float(sum(coded))
 
     def _record(self, run: int, first: int, trace: Array) -> None:

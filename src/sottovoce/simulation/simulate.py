@@ -111,9 +111,8 @@ def simulate(
         raise InputError("rounds must be given without a plan, got none: say rounds=1000")
     chosen = _DEFAULT_ALGORITHM if algorithm is None else require_algorithm(algorithm)
     thread_count, gradient = _threads(threads), isinstance(chosen, GradientSteps)
-    round_count = whole(
-        "rounds", plan.named_rounds() if plan is not None and rounds is None else rounds, least=1
-    )
+    covered = plan.named_rounds() if plan is not None and rounds is None else rounds
+    round_count = whole("rounds", covered, least=1)
     pool = None if executor is None else executor_of(executor)
     if pool is not None and checkpoint is not None:
         raise InputError(

@@ -322,9 +322,8 @@ class Game:
         self.noise_factor = float(np.sqrt(plan.trust.halves)) if view == "outside" else 1.0
         attackable_rounds = tuple(k for k in range(1, rounds + 1) if k % _CLOSED_LOOP_PERIOD != 1)
         outputs, columns = agent_outputs(plan, number)
-        radius = plan.radius(self.attacked.agent)
         pair, self.attacked_rounds = _worst_behaviours(
-            plan.hide.kind, radius, outputs, columns, attackable_rounds
+            plan.radius(self.attacked.agent), plan.hide.kind, outputs, columns, attackable_rounds
         )
         means = outputs(np.stack([pair.begin, pair.end]))
         self.shift = (means[1] - means[0]) / outputs.sigma / self.noise_factor
@@ -335,9 +334,8 @@ class Game:
 
     def play(self, world: int) -> tuple[float, Array]:
         """Play a game in world 0 (A) or 1 (B): the score, high for B, and the noise."""
-        played = self.loopback.play(
-            lambda k: self.worlds[world] if k in self.attacked_rounds else None
-        )
+        states, attacked = self.worlds[world], self.attacked_rounds
+        played = self.loopback.play(lambda k: states if k in attacked else None)
         outside = self.view == "outside"
         values = played.values if outside else played.noisy_sums(self.view) * self.outputs.grid
         rounds = [k - 1 for k in self.attacked_rounds]
@@ -358,9 +356,8 @@ class Game:
             crashed = self.loopback.play(lambda k: first, crash=(middle, lambda k: second))
             if any(masks_reused(run.masked, parties) for run in (self.loopback.play(), crashed)):
                 return "contributions, two of them behind one mask"
-        return find_leak(
-            self.loopback, self.loopback.play(), self.outputs.lower, self.outputs.upper
-        )
+        lower, upper = self.outputs.lower, self.outputs.upper
+        return find_leak(self.loopback, self.loopback.play(), lower, upper)
 
     def _all_states(self, states: Array, columns: slice) -> Array:
         """All states of a round that is played; NaN for agents that keep their own iterates."""
@@ -372,8 +369,8 @@ class Game:
 
 
 def _worst_behaviours(
-    hide: Kind,
     radius: float | None,
+    hide: Kind,
     outputs: ReleasedOutputs,
     columns: slice,
     rounds: tuple[int, ...],
