@@ -63,8 +63,8 @@ def certificate_data(certificate: Certificate) -> dict[str, object]:
             picked(assumption, "name", "status", "detail", "witness")
             for assumption in certificate.assumptions
         ],
-        "domain": [_box(g) for g in certificate.domain],
-        "original_domain": [_box(g) for g in certificate.cloud.groups],
+        "domain": [_box_data(g) for g in certificate.domain],
+        "original_domain": [_box_data(g) for g in certificate.cloud.groups],
         "sums": list(_sum_rows(certificate)),
         "outputs": certificate.cloud.sums.labels(),
         "sensitivity": {
@@ -78,14 +78,14 @@ def certificate_data(certificate: Certificate) -> dict[str, object]:
 def certificate_tables(certificate: Certificate) -> list[PlainTable]:
     """Return a certificate as tables: assumptions, domain, sums and sensitivities."""
     return [
-        _assumptions(certificate),
-        _domain(certificate),
-        _sums(certificate),
-        _sensitivities(certificate),
+        _assumption_table(certificate),
+        _domain_table(certificate),
+        _sum_table(certificate),
+        _sensitivity_table(certificate),
     ]
 
 
-def _box(group: Group) -> dict[str, object]:
+def _box_data(group: Group) -> dict[str, object]:
     return {
         "name": group.name,
         "agents": group.count,
@@ -94,7 +94,7 @@ def _box(group: Group) -> dict[str, object]:
     }
 
 
-def _assumptions(certificate: Certificate) -> PlainTable:
+def _assumption_table(certificate: Certificate) -> PlainTable:
     rows = []
     for a in certificate.assumptions:
         witness = ", ".join(f"{name} = {v:.6g}" for name, v in (a.witness or {}).items())
@@ -102,26 +102,26 @@ def _assumptions(certificate: Certificate) -> PlainTable:
             (a.name, a.status, f"{a.detail} at {witness}" if a.witness is not None else a.detail)
         )
     columns = ("assumption", "status", "how")
-    return _framed("Assumptions of Theorem 1", columns, rows, words=True)
+    return _framed_table("Assumptions of Theorem 1", columns, rows, words=True)
 
 
-def _domain(certificate: Certificate) -> PlainTable:
+def _domain_table(certificate: Certificate) -> PlainTable:
     title = "Domain: original box and what the constraints leave of it, plus a margin"
     rows = [
-        (component.name, _range(original, c), _range(tightened, c))
+        (component.name, _format_range(original, c), _format_range(tightened, c))
         for original, tightened in zip(certificate.cloud.groups, certificate.domain, strict=True)
         for c, component in enumerate(original.symbols[:_MOST_ROWS])
     ]
-    return _framed(title, ("agent", "original", "tightened"), rows, words=True)
+    return _framed_table(title, ("agent", "original", "tightened"), rows, words=True)
 
 
-def _framed(
+def _framed_table(
     title: str, columns: tuple[str, ...], rows: Iterable[tuple[str, ...]], *, words: bool = False
 ) -> PlainTable:
     return PlainTable(title=title, columns=columns, rows=tuple(rows), framed=True, words=words)
 
 
-def _range(group: Group, c: int) -> str:
+def _format_range(group: Group, c: int) -> str:
     return f"[{group.lower[:, c].min():.6g}, {group.upper[:, c].max():.6g}]"
 
 
@@ -135,18 +135,18 @@ def _sum_rows(certificate: Certificate) -> Iterator[dict[str, str | None]]:
     origins += [("public cost", "a sum that the cost depends on")] * (sums.count - len(origins))
     places = ((family, r) for family in sums.families for r in range(family.rows))
     for row, (family, r) in enumerate(places):
-        must = _interval(sums.lower[row], sums.upper[row])
+        must = _format_interval(sums.lower[row], sums.upper[row])
         if row in jointly:
             symbols, rows, formula = jointly[row]
             names = dict(zip(symbols, (symbol(labels[o]) for o in rows), strict=True))
-            phi = _formula_text(substitute(formula, names))
+            phi = _format_formula(substitute(formula, names))
             bounded = np.isfinite(sums.lower[row]) or np.isfinite(sums.upper[row])
             cost = f"{must}, costs {phi}" if bounded else f"costs {phi}"
             must = cost if row in costs else f"{phi} <= 0"
         yield {
             "constraint": origins[row][0],
             "sum": labels[row],
-            "formula": _formula(family, r),
+            "formula": _format_sum(family, r),
             "must": must,
             "why": origins[row][1],
         }
@@ -157,46 +157,46 @@ def _sum_rows(certificate: Certificate) -> Iterator[dict[str, str | None]]:
         yield {
             "constraint": single.name,
             "sum": None,
-            "formula": _formula_text(single.rest[0]),
+            "formula": _format_formula(single.rest[0]),
             "must": "= 0" if single.equality else "<= 0",
             "why": own_row if single.name in local else bound,
         }
 
 
-def _formula(family: Constraint, row: int) -> str:
+def _format_sum(family: Constraint, row: int) -> str:
     texts = []
     for part in family.sums:
         weighted = "" if part.weights is None else "weights of "
-        term = _formula_text(part.terms[row % len(part.terms)])
+        term = _format_formula(part.terms[row % len(part.terms)])
         texts.append(f"sum over {part.group.name} of {weighted}{term}")
     rest = family.named[row] if family.named else ZERO
-    return " + ".join([*texts, *([_formula_text(rest)] if not rest.is_zero else [])])
+    return " + ".join([*texts, *([_format_formula(rest)] if not rest.is_zero else [])])
 
 
-def _formula_text(formula: Expression) -> str:
+def _format_formula(formula: Expression) -> str:
     """A formula for people: long fractions as decimals, and no longer than a screen."""
     long = [n for n in nodes((formula,)) if n.is_number and len(str(n.value)) > _MOST_DIGITS]
     text = str(substitute(formula, {n: number(float(f"{float(n.value):.6g}")) for n in long}))
     return cut(text, _MOST_LETTERS)
 
 
-def _interval(lower: float, upper: float) -> str:
+def _format_interval(lower: float, upper: float) -> str:
     if lower == upper:
         return f"= {upper:.6g}"
     return f"<= {upper:.6g}" if np.isinf(lower) else f"between {lower:.6g} and {upper:.6g}"
 
 
-def _sums(certificate: Certificate) -> PlainTable:
+def _sum_table(certificate: Certificate) -> PlainTable:
     title = "Sums: what agents contribute to, and where it must lie"
     columns = ("constraint", "sum", "formula", "must be", "why")
     listed = list(_sum_rows(certificate))
     rows = [tuple(cell or "none" for cell in row.values()) for row in listed[:_MOST_ROWS]]
     if len(listed) > _MOST_ROWS:
         rows.append((f"... {len(listed) - _MOST_ROWS} more", "", "", "", ""))
-    return _framed(title, columns, rows, words=True)
+    return _framed_table(title, columns, rows, words=True)
 
 
-def _sensitivities(certificate: Certificate) -> PlainTable:
+def _sensitivity_table(certificate: Certificate) -> PlainTable:
     S, labels = certificate.sensitivity, certificate.cloud.sums.labels()
     if S.agents > _MOST_ROWS:
         peaks = list(zip(labels, S.largest(), strict=True))[:_MOST_ROWS]
@@ -207,7 +207,7 @@ def _sensitivities(certificate: Certificate) -> PlainTable:
             (labels[o], names[agent], up(upper[o, agent], 9), down(attained[o, agent], 9))
             for o, agent in np.argwhere(upper > 0)
         ]
-    return _framed(
+    return _framed_table(
         "Sensitivity S of outputs to agents: certified bound and largest value attained "
         f"(largest gap {up(100 * S.gap(), 3)}%)",
         ("output", "agent", "certified", "attained"),
@@ -267,7 +267,7 @@ def plan_data(plan: NoisePlan) -> dict[str, object]:
     }
 
 
-def _finals(result: Result) -> dict[str, Array | None]:
+def _final_quantiles(result: Result) -> dict[str, Array | None]:
     """Quantiles over the runs of what was measured last; None where the saddle is not known."""
     completed = result.failed == 0
     ends = {
@@ -284,7 +284,7 @@ def result_data(result: Result) -> dict[str, object]:
     """Return the figures of an ensemble after its last round as plain data."""
     finals = {
         name: None if values is None else dict(zip(_QUANTILES, values, strict=True))
-        for name, values in _finals(result).items()
+        for name, values in _final_quantiles(result).items()
     }
     return {
         **picked(result, "runs", "rounds", "requested", "seed", "interrupted", "confirmed"),
@@ -307,10 +307,10 @@ def result_table(result: Result) -> PlainTable:
     title += f", interrupted before round {result.requested:,}" if result.interrupted else ""
     rows = [
         (_QUANTITIES[name], *(f"{v:.6g}" for v in values))
-        for name, values in _finals(result).items()
+        for name, values in _final_quantiles(result).items()
         if values is not None and name not in _IN_SUMMARY
     ]
-    return _framed(title, ("after the last round", "5%", "median", "95%"), rows)
+    return _framed_table(title, ("after the last round", "5%", "median", "95%"), rows)
 
 
 def status_table(summary: RunSummary) -> PlainTable:
@@ -347,4 +347,4 @@ def status_table(summary: RunSummary) -> PlainTable:
         "held": f"{summary.held:,} agent-rounds",
         "refused, clipped": refused or "none",
     }
-    return _framed("", (), rows.items(), words=True)
+    return _framed_table("", (), rows.items(), words=True)

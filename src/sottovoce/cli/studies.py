@@ -235,7 +235,7 @@ def compare_command(
         from sottovoce.privacy.releases import ALGORITHMS
         from sottovoce.study.compare import compare, curve_rounds
 
-        horizons, loaded = _counts(rounds), load(problem)
+        horizons, loaded = _read_rounds(rounds), load(problem)
         known = [algorithm_for(loaded, name) for name in ("dual-averaging", *ALGORITHMS)]
         comparison = compare(
             loaded,
@@ -255,7 +255,7 @@ def compare_command(
         draw_figure(comparison.plot, out / "compare.png" if comparison.rows else None)
 
 
-def _counts(text: str) -> list[int]:
+def _read_rounds(text: str) -> list[int]:
     from sottovoce.arguments import whole
 
     try:
@@ -318,7 +318,7 @@ def audit_command(
         audited = audit(
             loaded,
             plan,
-            agent=None if agent is None else _agent_index(loaded, agent),
+            agent=None if agent is None else _find_agent(loaded, agent),
             runs=_GAMES if runs is None else runs,
             rounds=game_rounds,
             algorithm=algorithm_for(loaded, algorithm, method=method),
@@ -332,7 +332,7 @@ def audit_command(
         raise typer.Exit(1)
 
 
-def _agent_index(problem: Problem, text: str) -> int:
+def _find_agent(problem: Problem, text: str) -> int:
     """The index, from 0, of an agent that the command line names by its label or from 1."""
     from sottovoce.arguments import whole
     from sottovoce.errors import ProblemError

@@ -134,11 +134,11 @@ def paper_plan(
         instance("constants", constants, Constants, "sv.paper.Constants(...)")
     _require_known_rows(cloud)
     requested = RequestedPrivacy.per_agent(cloud, epsilon, delta)
-    reach = _reach(hide, cloud.groups)
+    reach = _bound_reach(hide, cloud.groups)
     with watched(progress) as report:
         report(f"planning: noise for {cloud.agents:,} agents")
         S, entries, sigma = paper_noise(cloud, requested, reach, constants)
-        errors, sizes = _evaluation_errors(cloud, entries)
+        errors, sizes = _bound_errors(cloud, entries)
         require_moderate_influence(S)
         require_moderate("the paper's sigma", sigma)
 
@@ -153,7 +153,7 @@ def paper_plan(
         hide=hide,
         epsilon=requested.epsilon,
         delta=requested.delta,
-        outputs=tuple(_outputs(cloud, entries, sigma)),
+        outputs=tuple(_name_outputs(cloud, entries, sigma)),
         domain=cloud.groups,
         gdp_mu=read_only(spends(sigma)),
         gdp_rounding=rounding_mu(sigma, errors, hide.rounds),
@@ -182,7 +182,7 @@ def _require_known_rows(cloud: CloudView) -> None:
                 )
 
 
-def _reach(hide: Adjacency, groups: Sequence[Group]) -> Array:
+def _bound_reach(hide: Adjacency, groups: Sequence[Group]) -> Array:
     """R_l for outputs that are not sums: any two states lie within a box's diameter."""
     if not isinstance(hide, Everything):
         return pair_reach(hide, sum(group.count for group in groups))
@@ -205,7 +205,7 @@ def paper_noise(
         )
     pairs = {*zip(requested.epsilon.tolist(), requested.delta.tolist(), strict=True)}
     factor = max(kappa(e, d) for e, d in pairs) * float(reach.max())
-    entries = tuple(_entries(cloud, K.k_prime))
+    entries = tuple(_list_entries(cloud, K.k_prime))
     of_entries = [factor * K.k_prime[entry.agent] for entry in entries]
     sigma = np.append(np.full(cloud.rows, factor * K.k_g), of_entries) * (1.0 + 2.0**-50)
     formulas = tuple(entry.formula for entry in entries)
@@ -215,7 +215,7 @@ def paper_noise(
     return (replace(S, affine=()) if entries else S), entries, sigma
 
 
-def _entries(cloud: CloudView, k_prime: Sequence[float]) -> Iterator[GradientEntry]:
+def _list_entries(cloud: CloudView, k_prime: Sequence[float]) -> Iterator[GradientEntry]:
     g = [row for family in cloud.constraints for row in family.named]
     column = 0
     for agent, group in enumerate(cloud.groups):
@@ -232,7 +232,7 @@ def _entries(cloud: CloudView, k_prime: Sequence[float]) -> Iterator[GradientEnt
             column += 1
 
 
-def _evaluation_errors(cloud: CloudView, entries: Sequence[GradientEntry]) -> tuple[Array, Array]:
+def _bound_errors(cloud: CloudView, entries: Sequence[GradientEntry]) -> tuple[Array, Array]:
     """How far float64 may be off in every output over X, and the largest value it may compute."""
     box = {
         s: Interval(lower=group.lower[:, c], upper=group.upper[:, c])
@@ -249,7 +249,9 @@ def _evaluation_errors(cloud: CloudView, entries: Sequence[GradientEntry]) -> tu
     return error, np.asarray((size + error) * (1.0 + 2.0**-20))
 
 
-def _outputs(cloud: CloudView, entries: Sequence[GradientEntry], sigma: Array) -> Iterator[Output]:
+def _name_outputs(
+    cloud: CloudView, entries: Sequence[GradientEntry], sigma: Array
+) -> Iterator[Output]:
     names = cloud.row_labels()
     columns = [s.name for group in cloud.groups for s in group.symbols]
     for row, (name, s) in enumerate(zip(names, sigma.tolist(), strict=False)):

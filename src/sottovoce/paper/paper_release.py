@@ -49,7 +49,7 @@ class _PaperRelease(StateRelease):
     def limit(
         self, problem: Problem, plan: NoisePlan, rounds: int, optimum: ReferenceOptimum
     ) -> tuple[Array, Array, tuple[int, ...]]:
-        return _limit(problem, plan, rounds, optimum)
+        return _limit_accuracy(problem, plan, rounds, optimum)
 
     def engine(self, request: SimulationRequest, layout: Layout) -> EnsembleRuns:
         from sottovoce.paper.paper_ensemble import EnsembleRuns
@@ -90,7 +90,7 @@ class _PaperRelease(StateRelease):
 RELEASE = _PaperRelease()
 
 
-def _limit(
+def _limit_accuracy(
     problem: Problem, plan: NoisePlan, rounds: int, optimum: ReferenceOptimum
 ) -> tuple[Array, Array, tuple[int, ...]]:
     """The standard deviations of x and mu, and the flat components of x.

@@ -48,7 +48,7 @@ def allocate(sensitivity: Sensitivity, caps: Array, weights: Array) -> Array:
         precision[outputs] = v
         ratio = sensitivity.loads(precision) / caps
         cost = ratio.max() * np.sum(costs / v)
-        exceeding = _distinct_worst(ratio, signature, members)
+        exceeding = _select_exceeding(ratio, signature, members)
         if exceeding.size == 0 and cost >= least_cost * (1.0 - _LEAST_GAIN):
             break
         if exceeding.size == 0:
@@ -66,7 +66,7 @@ def joint_scaling(S: Sensitivity, sigma: Array, caps: Array) -> float:
 
     Caps were met output by output; a difference of two states has one direction for all of them.
     """
-    worst = float(np.max(S.together(_precision(sigma)) / caps, initial=0.0))
+    worst = float(np.max(S.together(_to_precision(sigma)) / caps, initial=0.0))
     return min(1.0, float(np.sqrt(worst)) * _UP) if worst > 0 else 1.0
 
 
@@ -88,7 +88,7 @@ def mu_spent(S: Sensitivity, sigma: Array, reach: Array, errors: Array, rounds: 
         raise PrivacyError(
             "every output that an agent moves must have noise, got sigma=0 for one of them"
         )
-    shift = reach * np.sqrt(S.together(_precision(sigma))) * _UP
+    shift = reach * np.sqrt(S.together(_to_precision(sigma))) * _UP
     rounding = rounding_shift(sigma, errors, rounds)
     return np.asarray((shift + rounding) * DISCRETISATION * _UP)
 
@@ -105,7 +105,7 @@ def rounding_shift(sigma: Array, errors: Array, rounds: int) -> float:
     return float(np.sqrt(rounds * np.square(share).sum()) * _UP_SUM)
 
 
-def _precision(sigma: Array) -> Array:
+def _to_precision(sigma: Array) -> Array:
     return np.divide(1.0, np.square(sigma), out=np.zeros_like(sigma), where=sigma > 0)
 
 
@@ -125,7 +125,7 @@ def _largest_ratio(sensitivity: Sensitivity, caps: Array) -> Array:
     return largest
 
 
-def _distinct_worst(ratio: Array, signature: Array, members: list[int]) -> Array:
+def _select_exceeding(ratio: Array, signature: Array, members: list[int]) -> Array:
     """The agents farthest above their caps, one of each signature, without the members so far."""
     ratio = ratio.copy()
     ratio[members] = -np.inf

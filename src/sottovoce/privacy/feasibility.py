@@ -333,7 +333,7 @@ def region_contains(
     if ball is not None:
         center, radius = np.array(ball[0]), ball[1]
         diagonal = np.linalg.norm(box, axis=1) * (1.0 + _TEST_ROUNDING)
-        farthest = _farthest_distance(y - center, np.broadcast_to(noise, y.shape))
+        farthest = _bound_farthest(y - center, np.broadcast_to(noise, y.shape))
         return np.asarray(farthest + diagonal <= radius)
     low, high = boxes_within(y, noise + box, ranges, one_sided)
     if len(region.rows) > _MOST_CORNER_SUMS:
@@ -386,7 +386,7 @@ def _is_affine_sum(sums: Sums, row: int) -> bool:
     raise InputError(f"row must be one of the sums, got {row} too many")
 
 
-def _farthest_distance(c: Array, axes: Array) -> Array:
+def _bound_farthest(c: Array, axes: Array) -> Array:
     """Upper bounds of ``|c + u|`` over ellipsoids ``sum_o (u_o / axes_o)^2 <= 1``, run by run.
 
     For every nu above the largest squared axis, ``|c + u|^2 <= |c|^2 + nu + sum_o c_o^2 axes_o^2 /

@@ -140,7 +140,7 @@ class Ledger:
             if not isinstance(name, str) or not name:
                 raise InputError(f"an agent's name must be a non-empty string, got {name!r}")
         with transaction(self.path, "IMMEDIATE") as database:
-            totals = _recharged(database, names, protected)
+            totals = _charge_anew(database, names, protected)
             for agent, spent in totals.items():
                 if spent > square_down(budget):
                     raise BudgetError(
@@ -266,7 +266,7 @@ def _spend(
             f"run {run_id!r} is already recorded with other agents or amounts: "
             "a different run needs another run_id"
         )
-    totals = _totals(database, requested)
+    totals = _add_up(database, requested)
     number = database.execute(
         "INSERT INTO runs (run_id, note) VALUES (?, ?)", (run_id, note)
     ).lastrowid
@@ -294,7 +294,7 @@ def _recorded_charges(database: sqlite3.Connection, run_id: str) -> dict[str, Ch
     return {row[0]: _charge(*row) for row in rows}
 
 
-def _totals(database: sqlite3.Connection, requested: dict[str, Charge]) -> dict[str, int]:
+def _add_up(database: sqlite3.Connection, requested: dict[str, Charge]) -> dict[str, int]:
     """Return every agent's new exact total, or refuse, naming the first agent in the way."""
     totals, refusals = {}, []
     for agent, charge in requested.items():
@@ -321,7 +321,7 @@ def _totals(database: sqlite3.Connection, requested: dict[str, Charge]) -> dict[
     return totals
 
 
-def _recharged(
+def _charge_anew(
     database: sqlite3.Connection, agents: list[str], protected: Protected
 ) -> dict[str, int]:
     """Return what agents have spent in terms of what is to be protected from now on."""

@@ -78,7 +78,7 @@ def accuracy_limit(
     plan.require_problem(problem)
     saddle = reference_optimum(problem) if saddle is None else saddle
     if plan.release is None:
-        each = _standard_deviations(problem, plan, rounds, saddle)
+        each = _limit_deviations(problem, plan, rounds, saddle)
     else:
         each = plan.release.limit(problem, plan, rounds, saddle)
     return Limit(
@@ -86,7 +86,7 @@ def accuracy_limit(
     )
 
 
-def _standard_deviations(
+def _limit_deviations(
     problem: Problem, plan: NoisePlan, rounds: int, saddle: ReferenceOptimum
 ) -> tuple[Array, Array, tuple[int, ...]]:
     """The least standard deviations of x and of prices, and the flat components of x."""
@@ -162,13 +162,13 @@ def linearise(problem: Problem, saddle: ReferenceOptimum) -> LinearisedKkt:
     # Projectors on the free directions, and the Hessians below, are across an agent's box, because
     # they depend on the units of rows and columns.
     projectors = tangents(numeric.blocks, jacobian.multiply(width).tocsr(), free, active)
-    inverses, flat = _inverse_hessians(numeric, saddle.x, hessian, projectors, width)
+    inverses, flat = _invert_hessians(numeric, saddle.x, hessian, projectors, width)
     products, values = gram(numeric.blocks, sum_jacobian, inverses), numeric.constraints(saddle.x)
     # A force on a state as a price: over the largest slope of each sum.
     largest = _largest_entries(sum_jacobian)
     least_price = 1.0 / np.where(largest > 0, largest, np.inf) * least_force
-    price_response = _price_response(sums, products, price, values, least_price)
-    flat = _undetermined(numeric.blocks, sum_jacobian, inverses, price_response, flat & free)
+    price_response = _solve_price_response(sums, products, price, values, least_price)
+    flat = _find_undetermined(numeric.blocks, sum_jacobian, inverses, price_response, flat & free)
     return LinearisedKkt(
         blocks=numeric.blocks,
         sum_jacobian=sum_jacobian,
@@ -180,7 +180,7 @@ def linearise(problem: Problem, saddle: ReferenceOptimum) -> LinearisedKkt:
     )
 
 
-def _inverse_hessians(
+def _invert_hessians(
     numeric: Numeric, x: Array, hessian: Matrix, projectors: Sequence[Array], width: Array
 ) -> tuple[list[Array], NDArray[np.bool_]]:
     """``H_i^-1`` of every agent along its free directions, and which components have no curvature.
@@ -206,7 +206,7 @@ def _inverse_hessians(
     return inverses, flat
 
 
-def _price_response(
+def _solve_price_response(
     sums: Sums, gram_matrix: Array, price: Array, values: Array, least_price: Array
 ) -> Array:
     """``dlambda / dw``, shape (p, p): how prices respond to an error of the sums.
@@ -231,7 +231,7 @@ def _price_response(
     left[: len(rows), :p], right[: len(rows), : len(rows)] = G[: len(rows)], np.eye(len(rows))
     for m, region in enumerate(regions):
         columns = [place[row] for row in region.rows]
-        slope, curvature = _derivatives(region, values[list(region.rows)])
+        slope, curvature = _differentiate_region(region, values[list(region.rows)])
         multiplier = float(price[list(region.rows)] @ slope) / float(slope @ slope)
         left[columns, :p] = np.eye(p)[columns] + multiplier * curvature @ G[columns]
         left[columns, p + m] = -slope
@@ -243,7 +243,7 @@ def _price_response(
     return response
 
 
-def _derivatives(region: Region, u: Array) -> tuple[Array, Array]:
+def _differentiate_region(region: Region, u: Array) -> tuple[Array, Array]:
     """The gradient and the Hessian of phi at u."""
     slope, curvature = np.zeros(len(u)), np.zeros((len(u), len(u)))
     place = {s: k for k, s in enumerate(region.symbols)}
@@ -256,7 +256,7 @@ def _derivatives(region: Region, u: Array) -> tuple[Array, Array]:
     return slope, curvature
 
 
-def _undetermined(
+def _find_undetermined(
     blocks: Sequence[StateBlock],
     sum_jacobian: Matrix,
     inverses: Sequence[Array],

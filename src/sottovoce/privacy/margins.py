@@ -118,7 +118,7 @@ def feasibility(
         noise=noise,
         margin=margin,
         region_tightening=tuple(
-            _tightening_of(region, sums, noise, margin) for region in sums.regions
+            _measure_tightening(region, sums, noise, margin) for region in sums.regions
         ),
     )
 
@@ -140,7 +140,7 @@ def _noise_quantile(region: Region, sums: Sums, failure: float) -> Array:
     return np.asarray(-scipy.special.ndtri(per_sum / sides))
 
 
-def _tightening_of(region: Region, sums: Sums, noise: AveragedNoise, margin: Array) -> float:
+def _measure_tightening(region: Region, sums: Sums, noise: AveragedNoise, margin: Array) -> float:
     """By how much a region is tightened, so that a margin and the lag fit between.
 
     It is measured at points of the boundary, which need not be the worst: the test at the end does
@@ -195,13 +195,13 @@ def tighten_constraints(cloud: CloudView, target: TargetSet) -> CloudView:
         else:
             constraints += [
                 Constraint(name=name, sums=(), rest=(g,), offset=read_only([0.0]))
-                for name, g in _tightened_formulas(sums, origin, target)
+                for name, g in _write_tightened(sums, origin, target)
             ]
         row += stated.rows
     return replace(cloud, constraints=tuple(constraints))
 
 
-def _tightened_formulas(
+def _write_tightened(
     sums: Sums, origin: Origin, target: TargetSet
 ) -> Iterator[tuple[str, Expression]]:
     """The constraint that became these sums of named agents, tightened, as formulas g <= 0."""
@@ -211,7 +211,7 @@ def _tightened_formulas(
     for region, tightening in zip(sums.regions, target.tightening, strict=True):
         if origin.first in region.rows:
             named = dict(zip(region.symbols, (formulas[o] for o in region.rows), strict=True))
-            yield region.name, substitute(_tightened_phi(region, tightening), named)
+            yield region.name, substitute(_tighten_phi(region, tightening), named)
             return
     for o in range(origin.first, origin.first + origin.count):
         if np.isfinite(target.upper[o]):
@@ -220,7 +220,7 @@ def _tightened_formulas(
             yield f"sum {o + 1}", subtract(number(target.lower[o]), formulas[o])
 
 
-def _tightened_phi(region: Region, tightening: float) -> Expression:
+def _tighten_phi(region: Region, tightening: float) -> Expression:
     ball = ball_of(region)
     if ball is None:
         return add(region.phi, number(tightening))

@@ -100,9 +100,9 @@ def plan(
     cloud = certificate.cloud
     if trust is not None and not isinstance(trust, Trust):
         raise InputError(f"trust must be sv.SplitCloud() or left out, got {trust!r:.60}")
-    probability = _probability(feasible, cloud, each_row=each_row)
+    probability = _require_feasible(feasible, cloud, each_row=each_row)
     requested = RequestedPrivacy.per_agent(cloud, epsilon, delta)
-    w = _weights(weights, certificate.sensitivity)
+    w = _check_weights(weights, certificate.sensitivity)
     with watched(progress) as report:
         report(f"planning: noise for {cloud.agents:,} agents")
         noise = _plan_sums(certificate, requested, hide, w, trust or ONE_CLOUD)
@@ -158,7 +158,7 @@ class RequestedPrivacy:
         """Check what is requested, one number or one per agent."""
         eps = per_agent("epsilon", epsilon, cloud.agents)
         dlt = per_agent("delta", delta, cloud.agents)
-        return RequestedPrivacy(epsilon=eps, delta=dlt, mu=_largest_mu(eps, dlt))
+        return RequestedPrivacy(epsilon=eps, delta=dlt, mu=_find_largest_mu(eps, dlt))
 
 
 def require_certificate(
@@ -176,7 +176,7 @@ def require_certificate(
     return certificate
 
 
-def _probability(feasible: float | None, cloud: CloudView, *, each_row: bool) -> float | None:
+def _require_feasible(feasible: float | None, cloud: CloudView, *, each_row: bool) -> float | None:
     """The requested probability; required of constraints with a physical limit."""
     if not isinstance(each_row, bool):
         raise InputError(f"each_row must be True or False, got {each_row!r:.60}")
@@ -208,12 +208,12 @@ def _plan_margins(
         base.cloud,
         certificate.domain,
         lambda share: feasibility(sums, noise.scaled(share), probability, each_row=each_row),
-        lambda share: _remedies(certificate, base, requested, share),
+        lambda share: _list_remedies(certificate, base, requested, share),
     )
     return replace(margins, cost=margin_cost(certificate.problem, expected_target(margins)))
 
 
-def _remedies(
+def _list_remedies(
     certificate: Certificate, base: NoisePlan, requested: RequestedPrivacy, share: float
 ) -> Iterator[str]:
     """What makes noise ``share`` times as large, each by itself and with its number."""
@@ -228,7 +228,8 @@ def _remedies(
         if share * np.sqrt(hide.rounds) >= 1.0:
             yield "to hide a trajectory of that radius instead of an offset"
     else:
-        offset, w = Offset(radius=1.0, rounds=hide.rounds), _weights(None, certificate.sensitivity)
+        offset = Offset(radius=1.0, rounds=hide.rounds)
+        w = _check_weights(None, certificate.sensitivity)
         other, noisy = _plan_sums(certificate, requested, offset, w, base.trust), base.sigma > 0
         radius = share * float(np.min(base.sigma[noisy] / other.sigma[noisy]))
         yield f"to hide an offset of {down(radius, 3)} in every round instead of everything"
@@ -244,7 +245,7 @@ def pair_reach(hide: Adjacency, agents: int) -> Array:
     return np.asarray(b * np.sqrt(hide.rounds) * _UP)
 
 
-def _largest_mu(epsilon: Array, delta: Array) -> Array:
+def _find_largest_mu(epsilon: Array, delta: Array) -> Array:
     """The largest mu_l that keeps (epsilon_l, delta_l), computed once per distinct pair."""
     if epsilon.strides == delta.strides == (0,):
         return np.broadcast_to(mu_of(epsilon[:1], delta[:1]), epsilon.shape)
@@ -252,7 +253,7 @@ def _largest_mu(epsilon: Array, delta: Array) -> Array:
     return np.asarray(mu_of(pairs[0], pairs[1])[inverse.ravel()])
 
 
-def _weights(weights: ArrayLike | None, S: Sensitivity) -> Array:
+def _check_weights(weights: ArrayLike | None, S: Sensitivity) -> Array:
     if weights is None:
         slope = S.typical()
         moderate = np.clip(slope, 1.0 / _MODERATE, _MODERATE)  # others are refused where they count

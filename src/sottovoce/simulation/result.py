@@ -249,7 +249,7 @@ class Result:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write everything to ``path`` (.npz), all or nothing."""
-        values = dict(_flat(replace(self, origin=None, assessed=self.assessment())))
+        values = dict(_flatten(replace(self, origin=None, assessed=self.assessment())))
         arrays = {name: part for name, part in values.items() if isinstance(part, np.ndarray)}
         facts = {name: part for name, part in values.items() if name not in arrays}
         write_npz(path, {"kind": "result", "facts": facts}, arrays)
@@ -265,10 +265,10 @@ class Result:
         try:
             values = meta["facts"] | arrays
             if "transcript" not in values:  # None is a fact
-                values["transcript"] = _part(Transcript, values, "transcript.")
-            values["trace"] = _part(Trace, values, "trace.")
-            values["assessed"] = _part(Assessment, values, "assessed.")
-            return _part(Result, values)
+                values["transcript"] = _unflatten(Transcript, values, "transcript.")
+            values["trace"] = _unflatten(Trace, values, "trace.")
+            values["assessed"] = _unflatten(Assessment, values, "assessed.")
+            return _unflatten(Result, values)
         except (KeyError, TypeError) as error:
             raise InputError(f"result file {path} must be complete, got no {error}") from error
 
@@ -371,20 +371,20 @@ def read_npz(path: str | os.PathLike[str], *, kind: str) -> tuple[dict[str, Any]
         raise InputError(f"{path} is not a {kind} file: {error}") from error
 
 
-def _flat(value: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
+def _flatten(value: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
     """The fields of a dataclass and of those inside it, by their names."""
     for entry in fields(value):
         part = getattr(value, entry.name)
         if isinstance(part, Trace | Transcript | Assessment):
-            yield from _flat(part, f"{prefix}{entry.name}.")
+            yield from _flatten(part, f"{prefix}{entry.name}.")
         else:
             yield prefix + entry.name, part
 
 
-def _part(kind: type[_Kind], values: Mapping[str, Any], prefix: str = "") -> _Kind:
-    """Undo ``_flat``; JSON has lists in place of tuples."""
-    return kind(**{entry.name: _tuple(values[prefix + entry.name]) for entry in fields(kind)})
+def _unflatten(kind: type[_Kind], values: Mapping[str, Any], prefix: str = "") -> _Kind:
+    """Undo ``_flatten``; JSON has lists in place of tuples."""
+    return kind(**{entry.name: _to_tuple(values[prefix + entry.name]) for entry in fields(kind)})
 
 
-def _tuple(value: Any) -> Any:
-    return tuple(map(_tuple, value)) if isinstance(value, list) else value
+def _to_tuple(value: Any) -> Any:
+    return tuple(map(_to_tuple, value)) if isinstance(value, list) else value

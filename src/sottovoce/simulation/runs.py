@@ -148,13 +148,13 @@ def layout_of(problem: Problem, plan: NoisePlan | None, *, gradient: bool) -> La
     """Return what simulations of a problem, a plan and a kind of algorithm share."""
     known_plan, known_gradient, layout = _layouts.get(problem, (None, gradient, None))
     if layout is None or known_plan is not plan or known_gradient != gradient:
-        layout = _layout(problem, plan, gradient=gradient)
+        layout = _lay_out(problem, plan, gradient=gradient)
         if not layout.code:  # code is watched anew in every simulation
             _layouts[problem] = (plan, gradient, layout)
     return layout
 
 
-def _layout(problem: Problem, plan: NoisePlan | None, *, gradient: bool) -> Layout:
+def _lay_out(problem: Problem, plan: NoisePlan | None, *, gradient: bool) -> Layout:
     sums, groups = problem.cloud.sums, problem.groups
     families = problem.constraints if gradient else sums.families
     offset = np.concatenate([np.zeros(0), *(family.offset for family in families)])
@@ -184,7 +184,7 @@ def _layout(problem: Problem, plan: NoisePlan | None, *, gradient: bool) -> Layo
         entries=entries,
         grid=grid,
         public=public_sums(sums, public_groups, released, target),
-        kernels=_kernels(problem, domain, gradient=gradient),
+        kernels=_make_kernels(problem, domain, gradient=gradient),
         offset=offset,
         code=[(c, f) for c, f in zip(columns, problem.code, strict=True) if f is not None],
         nonlinear=tape(nonlinear, [s for i in named for s in groups[i].symbols])
@@ -210,7 +210,9 @@ def _nonlinear_constraints(problem: Problem) -> tuple[Expression, ...]:
     )
 
 
-def _kernels(problem: Problem, domain: Sequence[Group], *, gradient: bool) -> list[FleetKernel]:
+def _make_kernels(
+    problem: Problem, domain: Sequence[Group], *, gradient: bool
+) -> list[FleetKernel]:
     if gradient and all(group.count == 1 for group in domain):
         return []
     kernels = []
@@ -282,23 +284,23 @@ class Runs:
         known = isinstance(s.algorithm, DualAveraging | GradientSteps)
         self._in_python = bool(layout.code) or not known
         team = threads if s.runs == 1 and not self._has_unmeasured else 1
-        first = [self._start(kernel) for kernel in layout.kernels]
+        first = [self._start_fleet(kernel) for kernel in layout.kernels]
         self._runs = [
-            self._run(run, first if run == 0 else [f.copy() for f in first], team)
+            self._make_run(run, first if run == 0 else [f.copy() for f in first], team)
             for run in range(s.runs)
         ]
         self.trace = np.full((s.runs, s.marks.size, len(QUANTITIES)), np.nan)
         released = (s.rounds if s.transcript else 0, layout.sigma.size)
         self.transcript = np.zeros((s.runs, *released))
 
-    def _start(self, kernel: FleetKernel) -> FleetStates:
+    def _start_fleet(self, kernel: FleetKernel) -> FleetStates:
         """A fleet at the points of its agents' own sets nearest to the start."""
         start, saddle, shape = self._request.start, self._request.saddle, kernel.lower.shape
         x0 = np.concatenate([start[group].ravel() for group in kernel.fleet.places])
         hat = None if saddle is None else saddle[0][kernel.fleet.columns].reshape(shape)
         return FleetStates(kernel, x0.reshape(shape), solution=hat)
 
-    def _run(self, run: int, fleets: Sequence[FleetStates], team: int) -> Run | PythonRun:
+    def _make_run(self, run: int, fleets: Sequence[FleetStates], team: int) -> Run | PythonRun:
         s, layout, algorithm = self._request, self._layout, self._request.algorithm
         seed = stream_seed(s.seed, s.first + run)
         release = Release(offset=layout.offset, sigma=layout.sigma, grid=layout.grid, seed=seed)
@@ -317,7 +319,7 @@ class Runs:
         Several tasks run at the same time. ``steps`` is of ``SimulationRequest.steps``.
         """
         if len(self._runs) == 1 and not self._has_unmeasured:
-            (leader, *helpers), record = self._rounds(0, done, until, steps)
+            (leader, *helpers), record = self._prepare(0, done, until, steps)
             return [partial(_run_serially, [leader, record]), *helpers]  # the leader ends last
         advance = self._advance_by_marks if self._has_unmeasured else self._advance
         tasks: list[Task] = [
@@ -326,7 +328,7 @@ class Runs:
         # Code may mind threads: one takes all runs.
         return [partial(_run_serially, tasks)] if self._in_python else tasks
 
-    def _rounds(self, run: int, done: int, until: int, steps: Array) -> tuple[list[Task], Task]:
+    def _prepare(self, run: int, done: int, until: int, steps: Array) -> tuple[list[Task], Task]:
         """What takes a run through some rounds, and what keeps the records afterwards."""
         s = self._request
         first, last = s.records(done, until)
@@ -342,7 +344,7 @@ class Runs:
         return tasks, partial(self._record, run, first, trace)
 
     def _advance(self, run: int, done: int, until: int, steps: Array) -> None:
-        tasks, record = self._rounds(run, done, until, steps)
+        tasks, record = self._prepare(run, done, until, steps)
         _run_serially([*tasks, record])
 
     def _advance_by_marks(self, run: int, done: int, until: int, steps: Array) -> None:
@@ -354,14 +356,14 @@ class Runs:
                 self._advance(run, done, end, steps[: end - done])
                 done, steps = end, steps[end - done :]
             if len(values) < len(marks):
-                values.append(self._unmeasured(run))
+                values.append(self._evaluate_unmeasured(run))
         for record, (violation, objective) in zip(self.trace[run, first:last], values, strict=True):
             record[_VIOLATION] = max(record[_VIOLATION], violation)
             record[_OBJECTIVE] += objective
             if self._layout.code:
                 record[_RESIDUAL] = np.nan  # no formula gives the gradient of a callback
 
-    def _unmeasured(self, run: int) -> tuple[float, float]:
+    def _evaluate_unmeasured(self, run: int) -> tuple[float, float]:
         """The worst stated constraint at the answer, and the sum of objectives that are code."""
         layout = self._layout
         x = layout.assemble(self._runs[run].fleets, "answer")
@@ -382,7 +384,7 @@ class Runs:
                 price_residual, excess = answer - np.maximum(answer + sums, 0.0), sums
             else:
                 limits = s.problem.cloud.sums
-                price_residual = sums - self._nearest(run, sums + answer)
+                price_residual = sums - self._project(run, sums + answer)
                 excess = np.fmax(sums - limits.upper, limits.lower - sums)
                 objective = objective + cost_of(limits.costs, sums)
             columns = (  # in the order of QUANTITIES
@@ -396,7 +398,7 @@ class Runs:
             )
         self.trace[run, first : first + len(trace)] = np.stack(columns, axis=1)
 
-    def _nearest(self, run: int, points: Array) -> Array:
+    def _project(self, run: int, points: Array) -> Array:
         """The points of C nearest to others, row by row, with the public cost beside."""
         public, cloud = self._layout.public, self._runs[run].cloud
         if not public.regions or cloud is None:

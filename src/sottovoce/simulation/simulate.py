@@ -110,7 +110,7 @@ def simulate(
     elif rounds is None:
         raise InputError("rounds must be given without a plan, got none: say rounds=1000")
     chosen = _DEFAULT_ALGORITHM if algorithm is None else require_algorithm(algorithm)
-    thread_count, gradient = _threads(threads), isinstance(chosen, GradientSteps)
+    thread_count, gradient = _count_threads(threads), isinstance(chosen, GradientSteps)
     covered = plan.named_rounds() if plan is not None and rounds is None else rounds
     round_count = whole("rounds", covered, least=1)
     pool = None if executor is None else executor_of(executor)
@@ -130,10 +130,10 @@ def simulate(
             rounds=round_count,
             runs=whole("runs", runs, least=1),
             seed=whole("seed", seed, most=2**128),
-            start=_start_states(problem, x0),
-            price0=_start_prices(problem, mu0, gradient=gradient),
-            saddle=_saddle_of(problem, saddle, gradient=gradient),
-            marks=_recorded_rounds(record, round_count),
+            start=_check_start_states(problem, x0),
+            price0=_check_start_prices(problem, mu0, gradient=gradient),
+            saddle=_find_saddle(problem, saddle, gradient=gradient),
+            marks=_check_recorded_rounds(record, round_count),
             transcript=transcript,
         )
         if transcript and round_count * request.runs * request.released > _MOST_TRANSCRIPT_NUMBERS:
@@ -143,7 +143,7 @@ def simulate(
                 "fewer rounds or runs"
             )
         if pool is not None:
-            result = _scattered(request, pool, threads or 1, report)
+            result = _execute_elsewhere(request, pool, threads or 1, report)
         else:
             result = _execute(request, thread_count, report, checkpoint)
         # Only now: parts of an ensemble need not carry the problem back with them.
@@ -166,7 +166,7 @@ def _require_simulable(
         )
     require_release(plan, algorithm, simulated=True)
     if plan.feasible is not None:
-        _require_answer(plan, algorithm, rounds)
+        _require_averages(plan, algorithm, rounds)
 
 
 def require_steppable(problem: Problem) -> None:
@@ -183,7 +183,7 @@ def require_steppable(problem: Problem) -> None:
         )
 
 
-def _require_answer(plan: NoisePlan, algorithm: Algorithm, rounds: int) -> None:
+def _require_averages(plan: NoisePlan, algorithm: Algorithm, rounds: int) -> None:
     """Refuse answers that are other averages than the plan's margins are for."""
     if rounds != plan.rounds:
         raise InputError(
@@ -207,13 +207,13 @@ def _require_answer(plan: NoisePlan, algorithm: Algorithm, rounds: int) -> None:
 _saddles: WeakKeyDictionary[Problem, dict[bool, Saddle | None]] = WeakKeyDictionary()
 
 
-def _saddle_of(
+def _find_saddle(
     problem: Problem, pair: tuple[ArrayLike, ArrayLike] | None, *, gradient: bool
 ) -> Saddle | None:
     """Return x_hat and the prices there: the pair given, or computed for problems not too large."""
     if pair is not None:
         count = problem.rows if gradient else problem.cloud.sums.count
-        return _checked_saddle(problem, pair, count)
+        return _check_saddle(problem, pair, count)
     known = _saddles.setdefault(problem, {})
     if gradient not in known:
         from sottovoce.certificate.optimum import known_saddle, saddle_prices
@@ -226,7 +226,7 @@ def _saddle_of(
     return known[gradient]
 
 
-def _checked_saddle(problem: Problem, pair: tuple[ArrayLike, ArrayLike], rows: int) -> Saddle:
+def _check_saddle(problem: Problem, pair: tuple[ArrayLike, ArrayLike], rows: int) -> Saddle:
     requirement = f"a pair of {problem.size} states and {rows} prices"
     both = entries("saddle", pair, requirement)
     if len(both) != 2:
@@ -237,7 +237,7 @@ def _checked_saddle(problem: Problem, pair: tuple[ArrayLike, ArrayLike], rows: i
     return x, prices
 
 
-def _start_states(problem: Problem, x0: ArrayLike | None) -> tuple[Array, ...]:
+def _check_start_states(problem: Problem, x0: ArrayLike | None) -> tuple[Array, ...]:
     """Return x at the start, per group, of one vector of all states; by default the problem's."""
     if x0 is None:
         return problem.start
@@ -262,7 +262,7 @@ def _start_states(problem: Problem, x0: ArrayLike | None) -> tuple[Array, ...]:
     return tuple(start)
 
 
-def _start_prices(problem: Problem, mu0: ArrayLike | None, *, gradient: bool) -> Array:
+def _check_start_prices(problem: Problem, mu0: ArrayLike | None, *, gradient: bool) -> Array:
     """Return the prices at the start, which are 0, or the multipliers of gradient steps."""
     if mu0 is not None and not gradient:
         raise InputError(
@@ -280,7 +280,7 @@ def _start_prices(problem: Problem, mu0: ArrayLike | None, *, gradient: bool) ->
     return mu
 
 
-def _recorded_rounds(record: ArrayLike | None, rounds: int) -> NDArray[np.int64]:
+def _check_recorded_rounds(record: ArrayLike | None, rounds: int) -> NDArray[np.int64]:
     """Return after how many rounds to measure, in order; by default about 1,000, log-spaced."""
     if record is None:
         spaced = np.round(np.geomspace(1, rounds, _DEFAULT_RECORDS))
@@ -310,7 +310,7 @@ def _execute(
         engine = Runs(request, layout, threads)
     saved_state = None
     if checkpoint is not None:
-        saved_state = Checkpoint(checkpoint, _identity(request, layout), engine.arrays())
+        saved_state = Checkpoint(checkpoint, _hash_request(request, layout), engine.arrays())
     done, seconds = _advance_in_slices(engine, request, saved_state, threads=threads, report=report)
     final: dict[str, Any] = dict(engine.final())
     records = int(np.searchsorted(request.marks, done, side="right"))
@@ -324,17 +324,19 @@ def _execute(
         algorithm=repr(request.algorithm),
         noise=layout.noise,
         fingerprint="",
-        confirmed=_confirmed(request, done, final.get("released"), final["failed"]),
+        confirmed=_confirm(request, done, final.get("released"), final["failed"]),
         interrupted=done < request.rounds,
         seconds=seconds,
         saddle_x=hat_x,
         saddle_price=hat_price,
         trace=Trace(k=request.marks[:records].copy(), **traced),
-        transcript=_transcript(layout, engine.transcript[:, :done]) if request.transcript else None,
+        transcript=_make_transcript(layout, engine.transcript[:, :done])
+        if request.transcript
+        else None,
     )
 
 
-def _scattered(
+def _execute_elsewhere(
     request: SimulationRequest, executor: Executor, threads: int, report: Progress
 ) -> Result:
     """Run the rounds where an executor wants to, some of the runs in each task.
@@ -376,13 +378,13 @@ def _concatenate(parts: Sequence[_Part], names: Sequence[str]) -> _Part:
     return replace(parts[0], **arrays)
 
 
-def _threads(threads: int | None) -> int:
+def _count_threads(threads: int | None) -> int:
     if threads is not None:
         return whole("threads", threads, least=1)
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def _confirmed(
+def _confirm(
     request: SimulationRequest, done: int, released: Any, failed: NDArray[np.int64]
 ) -> NDArray[np.bool_] | None:
     """Which answers may be applied; a run that failed or was cut short has none."""
@@ -393,13 +395,13 @@ def _confirmed(
     return np.asarray(plan.feasible.confirmed(released) & is_finished)
 
 
-def _transcript(layout: Layout, released: Array) -> Transcript:
+def _make_transcript(layout: Layout, released: Array) -> Transcript:
     rows, columns = np.array(list(layout.entries), dtype=np.int64).reshape(-1, 2).T.copy()
     y, gradients = np.split(released, [layout.sigma.size], axis=2)
     return Transcript(y=y.copy(), gradients=gradients.copy(), rows=rows, columns=columns)
 
 
-def _identity(request: SimulationRequest, layout: Layout) -> str:
+def _hash_request(request: SimulationRequest, layout: Layout) -> str:
     """A hash of everything that results depend on."""
     s, public = request, layout.public
     return fingerprint(

@@ -55,11 +55,15 @@ class Summary:
 def summary(result: Result) -> Summary:
     """Return the tables of a result; failed runs count in none of them."""
     assessed, completed = result.assessment(), result.failed == 0
-    first = (_objective(result, assessed, completed), _constraints(assessed, completed))
-    return Summary(tables=(*first, _answer(result, assessed, completed), _hidden(result, assessed)))
+    objective = _objective_table(result, assessed, completed)
+    constraints = _constraint_table(assessed, completed)
+    answer, privacy = _answer_table(result, assessed, completed), _privacy_table(result, assessed)
+    return Summary(tables=(objective, constraints, answer, privacy))
 
 
-def _objective(result: Result, assessed: Assessment, completed: NDArray[np.bool_]) -> PlainTable:
+def _objective_table(
+    result: Result, assessed: Assessment, completed: NDArray[np.bool_]
+) -> PlainTable:
     runs = f"{result.runs:,} runs" if result.runs > 1 else "1 run"
     failed = result.runs - int(completed.sum())
     title = f"{result.rounds:,} rounds, {runs}" + (f", {failed:,} failed" if failed else "")
@@ -77,7 +81,7 @@ def _objective(result: Result, assessed: Assessment, completed: NDArray[np.bool_
             rows.append(
                 ("in percent", *(f"{q}%" for q in _quantiles(100 * above / abs(assessed.best))))
             )
-    return PlainTable(title=title, columns=_columns(completed), rows=tuple(rows))
+    return PlainTable(title=title, columns=_headings(completed), rows=tuple(rows))
 
 
 def constraint_violations(
@@ -99,7 +103,7 @@ def constraint_violations(
     ]
 
 
-def _constraints(assessed: Assessment, completed: NDArray[np.bool_]) -> PlainTable:
+def _constraint_table(assessed: Assessment, completed: NDArray[np.bool_]) -> PlainTable:
     listed, g = constraint_violations(assessed, completed), assessed.rows[completed]
     worst = sorted(zip(listed, g.T, strict=True), key=lambda pair: -pair[0]["percent_of_scale"])
     more = len(listed) - _MOST_ROWS
@@ -120,7 +124,7 @@ def _constraints(assessed: Assessment, completed: NDArray[np.bool_]) -> PlainTab
     )
 
 
-def _answer(result: Result, assessed: Assessment, completed: NDArray[np.bool_]) -> PlainTable:
+def _answer_table(result: Result, assessed: Assessment, completed: NDArray[np.bool_]) -> PlainTable:
     known = assessed.deviation.size > 0
     rows = []
     for c, name in zip(
@@ -138,13 +142,13 @@ def _answer(result: Result, assessed: Assessment, completed: NDArray[np.bool_]) 
         notes.append(f"No confidence intervals: {why}.")
     return PlainTable(
         title="answer",
-        columns=(*_columns(completed), "95% interval of one run"),
+        columns=(*_headings(completed), "95% interval of one run"),
         rows=tuple(rows),
         notes=tuple(notes),
     )
 
 
-def _hidden(result: Result, assessed: Assessment) -> PlainTable:
+def _privacy_table(result: Result, assessed: Assessment) -> PlainTable:
     rows = [("noise", result.noise)]
     words = assessed.promise.splitlines()
     if words:
@@ -157,7 +161,7 @@ def _hidden(result: Result, assessed: Assessment) -> PlainTable:
     return PlainTable(title="what is hidden", rows=(), notes=lines)
 
 
-def _columns(completed: NDArray[np.bool_]) -> tuple[str, ...]:
+def _headings(completed: NDArray[np.bool_]) -> tuple[str, ...]:
     return ("", "5%", "median", "95%") if completed.sum() > 1 else ("", "value")
 
 
@@ -230,7 +234,7 @@ def figure(result: Result) -> Figure:
     axes.set_ylabel("distance")
     axes.grid(visible=True, which="major", alpha=0.3)
     axes.legend(frameon=False)
-    axes.set_title(_title(result), fontsize="medium")
+    axes.set_title(_figure_title(result), fontsize="medium")
     return drawn
 
 
@@ -257,7 +261,7 @@ def _draw(axes: Axes, k: NDArray[np.int64], values: Array, label: str, colour: s
         axes.fill_between(rounds, floor, high[positive], color=colour, alpha=0.18, linewidth=0)
 
 
-def _title(result: Result) -> str:
+def _figure_title(result: Result) -> str:
     runs = "1 run" if result.runs == 1 else f"{result.runs} runs, median and 5-95% band"
     noise = "no noise" if result.noise.startswith("none") else "simulated noise"
     return f"{runs}, {noise}" + (" (interrupted)" if result.interrupted else "")

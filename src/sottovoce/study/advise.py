@@ -255,10 +255,10 @@ class Advice:
         figure = Figure(figsize=(11.0, 5.2), layout="constrained")
         left, right = figure.subplots(1, 2, sharex=True)
         # Useless answers are left out, whatever they cost.
-        _panel(left, self, lambda row: math.inf if row.useless else row.cost)
+        _draw_panel(left, self, lambda row: math.inf if row.useless else row.cost)
         left.set(title="What keeping every limit costs", ylabel="extra cost, % of the objective")
         left.axhspan(_LEAST_DRAWN_SHARE / 10, 0.01, color="#2e7d32", alpha=0.08)
-        _panel(right, self, lambda row: row.worst_noise)
+        _draw_panel(right, self, lambda row: row.worst_noise)
         right.set(title="How far a limit may be missed (standard deviation)",
                   ylabel="noise, % of the limit")  # fmt: skip
         right.axhline(1.0, color="#b71c1c", linewidth=1.0, linestyle="--")
@@ -293,7 +293,7 @@ def percent(share: float | None) -> str:
     return f"{up(100 * share, 2 if share < 10 else 3)}%"
 
 
-def _panel(axes: Axes, advice: Advice, value: Callable[[AdviceRow], float]) -> None:
+def _draw_panel(axes: Axes, advice: Advice, value: Callable[[AdviceRow], float]) -> None:
     from matplotlib.ticker import FuncFormatter, NullLocator
 
     for kind, (_, colour, label) in _KIND_STYLES.items():
@@ -361,14 +361,14 @@ def advise(
         executor: likewise. Ctrl-C keeps the first rows that are done.
     """
     instance("problem", problem, Problem, "sv.Problem(...)")
-    tasks = _rows_of(hide, epsilons)
+    tasks = _list_promises(hide, epsilons)
     width = problem.cloud.upper() - problem.cloud.lower()
     typical_width = float(np.median(width[width > 0.0])) if np.any(width > 0.0) else 1.0
     default_delta = float(10.0 ** -math.ceil(math.log10(10 * problem.agents)))
     default_radius = float(f"{_RADIUS_SHARE * typical_width:.2g}")
-    for_all = _one_number(problem, "radius", radius, default_radius)
+    for_all = _require_one_number(problem, "radius", radius, default_radius)
     radius = real("radius", for_all, "positive", _is_positive)
-    for_all = _one_number(problem, "delta", delta, default_delta)
+    for_all = _require_one_number(problem, "delta", delta, default_delta)
     delta = real("delta", for_all, "in (0, 1)", _is_share)
     rounds = None if rounds is None else whole("rounds", rounds, least=1)
     for name, share in (("accuracy", accuracy), ("feasible", feasible)):
@@ -409,7 +409,7 @@ def _is_share(value: float) -> bool:
     return 0 < value < 1
 
 
-def _rows_of(hide: object, epsilons: object) -> list[tuple[Kind, float]]:
+def _list_promises(hide: object, epsilons: object) -> list[tuple[Kind, float]]:
     """What is hidden with which epsilon, row by row."""
     kinds = list(_KIND_STYLES) if hide is None else [hide] if isinstance(hide, str) else hide
     names = entries("hide", kinds, "trajectory, offset, everything or a list of them")
@@ -547,7 +547,7 @@ def _recommend(rows: Sequence[AdviceRow], accuracy: float) -> AdviceRow | None:
     return min(useful, key=lambda row: (row.cost, row.worst_noise), default=None)
 
 
-def _one_number(problem: Problem, name: str, value: float | None, default: float) -> object:
+def _require_one_number(problem: Problem, name: str, value: float | None, default: float) -> object:
     """A number of the promise that holds for all agents."""
     stated = stated_number(problem, name, value)
     if not isinstance(stated, list):

@@ -238,7 +238,7 @@ def audit(
             games = _play_elsewhere(build, runs, executor_of(executor), report)
     delta = game.attacked.requested[1]
     a, b = np.concatenate([scores for scores, _ in games], axis=1)
-    bound = _measured_bounds(a, b, delta, game.claimed)
+    bound = _bound_mu(a, b, delta, game.claimed)
     return Audit(
         agent=game.attacked.agent,
         name=game.attacked.name,
@@ -322,13 +322,13 @@ class Game:
         self.noise_factor = float(np.sqrt(plan.trust.halves)) if view == "outside" else 1.0
         attackable_rounds = tuple(k for k in range(1, rounds + 1) if k % _CLOSED_LOOP_PERIOD != 1)
         outputs, columns = agent_outputs(plan, number)
-        pair, self.attacked_rounds = _worst_behaviours(
+        pair, self.attacked_rounds = _choose_behaviours(
             plan.radius(self.attacked.agent), plan.hide.kind, outputs, columns, attackable_rounds
         )
         means = outputs(np.stack([pair.begin, pair.end]))
         self.shift = (means[1] - means[0]) / outputs.sigma / self.noise_factor
         self.played_mu = float(np.linalg.norm(self.shift) * np.sqrt(len(self.attacked_rounds)))
-        self.worlds = tuple(self._all_states(side, columns) for side in (pair.begin, pair.end))
+        self.worlds = tuple(self._fill_states(side, columns) for side in (pair.begin, pair.end))
         share = 1.0 if plan.hide.kind == "trajectory" else len(self.attacked_rounds) / plan.rounds
         self.claimed = float(seen_mu[self.attacked.agent]) * float(np.sqrt(share))
 
@@ -359,7 +359,7 @@ class Game:
         lower, upper = self.outputs.lower, self.outputs.upper
         return find_leak(self.loopback, self.loopback.play(), lower, upper)
 
-    def _all_states(self, states: Array, columns: slice) -> Array:
+    def _fill_states(self, states: Array, columns: slice) -> Array:
         """All states of a round that is played; NaN for agents that keep their own iterates."""
         if states.size == self.outputs.lower.size:
             return states
@@ -368,7 +368,7 @@ class Game:
         return everyone
 
 
-def _worst_behaviours(
+def _choose_behaviours(
     radius: float | None,
     hide: Kind,
     outputs: ReleasedOutputs,
@@ -392,7 +392,7 @@ class _MeasuredBounds(NamedTuple):
     misses: Array
 
 
-def _measured_bounds(a: Array, b: Array, delta: float, claimed: float) -> _MeasuredBounds:
+def _bound_mu(a: Array, b: Array, delta: float, claimed: float) -> _MeasuredBounds:
     """Lower bounds on mu and epsilon from scores in both worlds.
 
     Whatever the threshold, ``Phi^-1(hits) - Phi^-1(false alarms) <= mu`` and the share of games
@@ -402,11 +402,11 @@ def _measured_bounds(a: Array, b: Array, delta: float, claimed: float) -> _Measu
     """
     error = (1.0 - CONFIDENCE) / (2.0 * len(_SCORE_THRESHOLDS) + 1.0)
     right = int(np.sum(a <= 0.0) + np.sum(b > 0.0))
-    mu = 2.0 * float(ndtri(_clopper_pearson(right, a.size + b.size, error, upper=False)))
+    mu = 2.0 * float(ndtri(_bound_rate(right, a.size + b.size, error, upper=False)))
     mu, epsilon = max(mu, 0.0), 0.0
     for threshold in claimed * np.array(_SCORE_THRESHOLDS):
-        alarm = _clopper_pearson(int(np.sum(a > threshold)), a.size, error, upper=True)
-        hit = _clopper_pearson(int(np.sum(b > threshold)), b.size, error, upper=False)
+        alarm = _bound_rate(int(np.sum(a > threshold)), a.size, error, upper=True)
+        hit = _bound_rate(int(np.sum(b > threshold)), b.size, error, upper=False)
         mu = max(mu, float(ndtri(hit) - ndtri(alarm)))
         if hit > delta:
             epsilon = max(epsilon, float(np.log((hit - delta) / alarm)))
@@ -415,7 +415,7 @@ def _measured_bounds(a: Array, b: Array, delta: float, claimed: float) -> _Measu
     return _MeasuredBounds(mu=mu, epsilon=epsilon, false_alarms=alarms, misses=1 - hits)
 
 
-def _clopper_pearson(count: int, games: int, error: float, *, upper: bool) -> float:
+def _bound_rate(count: int, games: int, error: float, *, upper: bool) -> float:
     """The exact one-sided confidence bound on a rate."""
     if upper:
         return 1.0 if count == games else float(beta.ppf(1.0 - error, count + 1, games - count))

@@ -121,8 +121,8 @@ class MethodComparison:
             cells.append((name,))
             for count, of_rounds in groupby(of_plan, key=lambda row: row.rounds):
                 rows = list(of_rounds)
-                cells += map(_cells, rows)
-                limits = (_format(rows[0].limit_x), "", "", _format(rows[0].limit_price), "", "")
+                cells += map(_format_row, rows)
+                limits = (_write(rows[0].limit_x), "", "", _write(rows[0].limit_price), "", "")
                 cells.append(("  limit", f"{count:,}", *limits))
         cells += [(f"{refusal.plan}: refused, see below",) for refusal in self.refusals]
         return PlainTable(
@@ -132,7 +132,7 @@ class MethodComparison:
                 "price/ limit",
             ),
             rows=tuple(cells),
-            notes=tuple(self._notes()),
+            notes=tuple(self._write_notes()),
         )  # fmt: skip
 
     def data(self, rounds: Collection[int]) -> dict[str, object]:
@@ -145,8 +145,8 @@ class MethodComparison:
             "seed": self.seed,
             "flat": [component + 1 for component in self.flat],
             "interrupted": self.interrupted,
-            "rows": [_row_data(row) for row in self.rows if row.rounds in rounds],
-            "grid": [_row_data(row) for row in self.rows if row.rounds not in rounds],
+            "rows": [_to_data(row) for row in self.rows if row.rounds in rounds],
+            "grid": [_to_data(row) for row in self.rows if row.rounds not in rounds],
             "refusals": [refusal._asdict() for refusal in self.refusals],
         }
 
@@ -163,8 +163,8 @@ class MethodComparison:
         figure = Figure(figsize=(10.5, 5.4), layout="constrained")
         left, right = figure.subplots(1, 2, sharey=True)
         without = f" without flat component {self._flat}" if self.flat else ""
-        self._curves(left, "x", rf"$\|x - \hat{{x}}\|${without}")
-        self._curves(right, "price", r"$\|\lambda - \hat{\lambda}\|$")
+        self._draw_curves(left, "x", rf"$\|x - \hat{{x}}\|${without}")
+        self._draw_curves(right, "price", r"$\|\lambda - \hat{\lambda}\|$")
         left.set_ylabel("root-mean-square error")
         handles, labels = left.get_legend_handles_labels()
         figure.legend(handles, labels, loc="outside lower center", ncols=3, frameon=False,
@@ -181,7 +181,7 @@ class MethodComparison:
     def _flat(self) -> str:
         return ", ".join(str(component + 1) for component in self.flat)
 
-    def _notes(self) -> Iterator[str]:
+    def _write_notes(self) -> Iterator[str]:
         yield (
             "limit: the best that so many releases with this noise allow, once rounds are many. "
             "While they are few, start and boxes say more than the releases do: ratios below 1."
@@ -196,7 +196,7 @@ class MethodComparison:
         if self.interrupted:
             yield "Interrupted: rows are missing."
 
-    def _curves(self, axes: Axes, name: str, title: str) -> None:
+    def _draw_curves(self, axes: Axes, name: str, title: str) -> None:
         algorithms = list(dict.fromkeys(row.algorithm for row in self.rows))
         for plan in dict.fromkeys(row.plan for row in self.rows):
             of_plan = [row for row in self.rows if row.plan == plan]
@@ -257,14 +257,14 @@ def compare(
         executor: likewise. Ctrl-C keeps the rows that are done.
     """
     instance("problem", problem, Problem, "sv.Problem(...)")
-    horizons = _checked_rounds(rounds)
+    horizons = _check_rounds(rounds)
     runs, seed = whole("runs", runs, least=1), whole("seed", seed)
-    runnable, incapable = _runnable_algorithms(problem, algorithms)
+    runnable, incapable = _select_runnable(problem, algorithms)
     promise = Promise(epsilon=epsilon, delta=delta, radius=radius, hide=hide)
     with watched(progress) as report:
         plans, refused = _plan_methods(problem, promise, horizons, report)
         saddle = reference_optimum(problem)
-        tasks = _tasks(plans, runnable, free=problem.cloud.sums.free)
+        tasks = _list_tasks(plans, runnable, free=problem.cloud.sums.free)
         rows: list[CompareRow] = []
         completed, total = 0, sum(task.rounds for task in tasks)
         for task in tasks:
@@ -302,7 +302,7 @@ def curve_rounds(rounds: Sequence[int]) -> list[int]:
     return sorted({*rounds, *between})
 
 
-def _checked_rounds(rounds: Sequence[int]) -> list[int]:
+def _check_rounds(rounds: Sequence[int]) -> list[int]:
     kind = "integers of at least 1"
     horizons = {whole("rounds", count, least=1) for count in entries("rounds", rounds, kind)}
     if not horizons:
@@ -310,7 +310,7 @@ def _checked_rounds(rounds: Sequence[int]) -> list[int]:
     return sorted(horizons)
 
 
-def _runnable_algorithms(
+def _select_runnable(
     problem: Problem, algorithms: Mapping[str, Algorithm] | None
 ) -> tuple[dict[str, Algorithm], list[RefusedMethod]]:
     """The algorithms that can run a problem, and why the others cannot."""
@@ -342,7 +342,7 @@ def _plan_methods(
     certificate, longest = certify(problem, progress=report), horizons[-1]
     plan = partial(promise.plan, problem, certificate.for_study(), progress=report)
 
-    def planned(method: str) -> dict[int, NoisePlan]:
+    def plan_horizons(method: str) -> dict[int, NoisePlan]:
         """One plan for all T, unless every round costs noise of its own."""
         last = plan(rounds=longest, method=method)
         if isinstance(last.hide, Trajectory):
@@ -350,7 +350,7 @@ def _plan_methods(
         plans = {count: plan(rounds=count, method=method) for count in horizons[:-1]}
         return plans | {longest: last}
 
-    joint = planned("joint")  # if this fails, input is wrong
+    joint = plan_horizons("joint")  # if this fails, input is wrong
     plans: _Plans = {}
     refusals: list[RefusedMethod] = []
     if problem.fingerprint == paper_problem().fingerprint:
@@ -361,7 +361,7 @@ def _plan_methods(
             why = f"covers {published.rounds:,} rounds, not {longest:,}"
             refusals.append(RefusedMethod(PUBLISHED, why))
     try:
-        plans[PAPER] = planned("paper")
+        plans[PAPER] = plan_horizons("paper")
     except SottovoceError as error:
         refusals.append(RefusedMethod(PAPER, str(error)))
     plans[JOINT] = joint
@@ -384,7 +384,9 @@ class _CompareTask:
         return lambda _, share=None: report(words, begin + size * (share or 0.0))
 
 
-def _tasks(plans: _Plans, algorithms: Mapping[str, Algorithm], *, free: bool) -> list[_CompareTask]:
+def _list_tasks(
+    plans: _Plans, algorithms: Mapping[str, Algorithm], *, free: bool
+) -> list[_CompareTask]:
     def is_pair(name: str, algorithm: Algorithm) -> bool:
         return (name != JOINT or free) if isinstance(algorithm, GradientSteps) else name == JOINT
 
@@ -448,17 +450,17 @@ def root_mean_square(errors: Array) -> float:
     return math.sqrt(float(np.mean(squares))) if squares.size else math.nan
 
 
-def _cells(row: CompareRow) -> tuple[str, ...]:
+def _format_row(row: CompareRow) -> tuple[str, ...]:
     failed = f" ({row.failed} of {row.runs} failed)" if row.failed else ""
     return (
         f"  {row.algorithm}{failed}",
         f"{row.rounds:,}",
-        *(_format(row.x), _format(row.last_x), _format(row.efficiency_x, ratio=True)),
-        *(_format(row.price), _format(row.last_price), _format(row.efficiency_price, ratio=True)),
+        *(_write(row.x), _write(row.last_x), _write(row.efficiency_x, ratio=True)),
+        *(_write(row.price), _write(row.last_price), _write(row.efficiency_price, ratio=True)),
     )
 
 
-def _format(value: float, *, ratio: bool = False) -> str:
+def _write(value: float, *, ratio: bool = False) -> str:
     """Three digits, or two decimals of a ratio, in eight letters at most."""
     if not math.isfinite(value):
         return "-"
@@ -467,7 +469,7 @@ def _format(value: float, *, ratio: bool = False) -> str:
     return f"{value:,.0f}" if value < 999_999.5 else f"{value:.2e}"
 
 
-def _row_data(row: CompareRow) -> dict[str, object]:
+def _to_data(row: CompareRow) -> dict[str, object]:
     values = asdict(row) | {
         "efficiency_x": row.efficiency_x,
         "efficiency_price": row.efficiency_price,

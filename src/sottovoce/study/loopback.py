@@ -229,8 +229,8 @@ class _Run:
         starts = [
             Memory(x=start, answer=start) for start in (pack(g.start) for g in loopback.groups)
         ]
-        self.agents = [self._machine(peer, start) for peer, start in enumerate(starts)]
-        self.runners = [self._agent_runner(peer) for peer in range(len(starts))]
+        self.agents = [self._make_machine(peer, start) for peer, start in enumerate(starts)]
+        self.runners = [self._make_runner(peer) for peer in range(len(starts))]
         self.saved = [starts[0]]
 
     def play(self) -> Played:
@@ -300,24 +300,24 @@ class _Run:
             lambda full, receipt: None,
             self._later,
         )
-        link.answered, link.pledged = self._answered, self.runner.pledged
+        link.answered, link.pledged = self._remove_masks, self.runner.pledged
         self.runner.link = link
         helper.connect(1)
         link.hear(None)
 
-    def _answered(self, full: Commit, answer: bytes) -> None:
+    def _remove_masks(self, full: Commit, answer: bytes) -> None:
         """The cloud takes the masks off."""
         total = self.loopback.masked_totals(full.parts)[self.loopback.noisy]
         self.played.sums.append(total - unpack_whole(answer))
         self.runner.answered(full, answer)
 
-    def _machine(self, peer: int, memory: Memory) -> AgentMachine:
+    def _make_machine(self, peer: int, memory: Memory) -> AgentMachine:
         """The machine of agents that start from a saved memory."""
         masker = self.loopback.keys.masker(peer) if self.loopback.setup.split else None
         agents, steps = self.loopback.groups[peer].agents, partial(_OverriddenRound, self, peer)
         return AgentMachine(agents, memory, lambda welcome: None, steps, masker)
 
-    def _agent_runner(self, peer: int) -> Runner:
+    def _make_runner(self, peer: int) -> Runner:
         handlers: Handlers = {
             Apply: lambda action: None,
             Save: partial(self._save, peer),
@@ -354,7 +354,7 @@ class _Run:
 
     def _reconnect(self) -> None:
         """Agents that crashed begin with an old state."""
-        self.agents[0] = self._machine(0, self.saved[0])
+        self.agents[0] = self._make_machine(0, self.saved[0])
         self.cloud.disconnect(0)
         waiting, self.queue = self.queue, deque()
         self._connect(0)
@@ -384,14 +384,14 @@ class _OverriddenRound:
     def contributions(self, x: Array) -> Integers | None:
         """What is contributed by agents that begin at x."""
         k = self._run.agents[self._peer].memory.round + 1
-        return self._overridden(k, x, self._local.contributions(x))
+        return self._override_state(k, x, self._local.contributions(x))
 
     def __call__(self, k: int, *prices: Array, proximal: Array, since: int) -> LocalStep:
         """Take the step of round k."""
         step = self._local(k, *prices, proximal=proximal, since=since)
-        return replace(step, values=self._overridden(k + 1, step.x, step.values))
+        return replace(step, values=self._override_state(k + 1, step.x, step.values))
 
-    def _overridden(self, k: int, x: Array, values: Integers | None) -> Integers | None:
+    def _override_state(self, k: int, x: Array, values: Integers | None) -> Integers | None:
         """What is contributed in round k, of the states that the game has for it."""
         if values is None or k > self._run.loopback.setup.rounds:
             return values
@@ -426,11 +426,11 @@ def find_leak(loop: Loopback, played: Played, lower: Array, upper: Array) -> str
         return "how many messages there are"
     for (peer, frame), (other_peer, other_frame) in zip(played.frames, other.frames, strict=True):
         if (peer, frame) != (other_peer, other_frame):
-            return _difference(decode_from_cloud(frame), decode_from_cloud(other_frame))
+            return _describe_difference(decode_from_cloud(frame), decode_from_cloud(other_frame))
     return ""
 
 
-def _difference(first: Any, second: Any) -> str:
+def _describe_difference(first: Any, second: Any) -> str:
     if type(first) is not type(second):
         return "which messages there are"
     fields = [f for f in first.__struct_fields__ if getattr(first, f) != getattr(second, f)]

@@ -119,8 +119,8 @@ def check_noise(residuals: Array) -> NoiseChecks:
     finite = bool(np.isfinite(residuals).all())
     z = np.clip(np.nan_to_num(residuals, nan=_NOT_FINITE), -_NOT_FINITE, _NOT_FINITE)
     tests = [
-        _mean(z), _variance(z), *(_tail(z, sigmas) for sigmas in _TAILS), _largest(z), _shape(z),
-        _correlation(z), *_repeats(z),
+        _test_mean(z), _test_variance(z), *(_test_tail(z, sigmas) for sigmas in _TAILS),
+        _test_largest(z), _test_distribution(z), _test_correlation(z), *_test_repeats(z),
     ]  # fmt: skip
     tests.append(("finite", "yes" if finite else "no", float(finite)))
     checks = tuple(
@@ -137,7 +137,7 @@ _Test = tuple[str, str, float]
 """A property, its most extreme figure in words, and the probability of such a figure."""
 
 
-def _mean(z: Array) -> _Test:
+def _test_mean(z: Array) -> _Test:
     scores = z.mean(axis=0) * np.sqrt(len(z))
     worst = float(scores[np.argmax(np.abs(scores))])
     chance = z.shape[1] * 2.0 * float(ndtr(-abs(worst)))
@@ -155,7 +155,7 @@ def _most_extreme(
     return totals[worst], draws[worst], totals.size * float(chances[worst])
 
 
-def _variance(z: Array) -> _Test:
+def _test_variance(z: Array) -> _Test:
     """The sum of n squares is chi-square."""
     total, draws, chance = _most_extreme(
         z, np.square(z).sum(axis=0), lambda sums, n: (chdtr(n, sums), chdtrc(n, sums))
@@ -163,7 +163,7 @@ def _variance(z: Array) -> _Test:
     return "standard deviation", f"{np.sqrt(total / draws):.4f} of sigma", chance
 
 
-def _tail(z: Array, sigmas: float) -> _Test:
+def _test_tail(z: Array, sigmas: float) -> _Test:
     """How many draws lie beyond a number of sigmas."""
     share = 2.0 * float(ndtr(-sigmas))
     count, draws, chance = _most_extreme(
@@ -173,7 +173,7 @@ def _tail(z: Array, sigmas: float) -> _Test:
     return f"beyond {sigmas:g} sigma", f"{count:,} draws, {draws * share:.3g} expected", chance
 
 
-def _largest(z: Array) -> _Test:
+def _test_largest(z: Array) -> _Test:
     """The largest of all: a clamp shows in it as soon as draws reach it."""
     largest = float(np.abs(z).max())
     outside = z.size * np.log1p(-2.0 * ndtr(-largest)) if largest > 0 else -np.inf
@@ -181,7 +181,7 @@ def _largest(z: Array) -> _Test:
     return "largest draw", f"{largest:.2f} sigma", chance
 
 
-def _shape(z: Array) -> _Test:
+def _test_distribution(z: Array) -> _Test:
     """Kolmogorov and Smirnov: each output, and all together."""
     tests = [kstest(sample, ndtr, method="exact") for sample in (*z.T, z.ravel())]
     worst = min(tests, key=lambda test: float(test.pvalue))
@@ -189,11 +189,11 @@ def _shape(z: Array) -> _Test:
     return "distribution", text, len(tests) * float(worst.pvalue)
 
 
-def _correlation(z: Array) -> _Test:
+def _test_correlation(z: Array) -> _Test:
     """Sums of products of two outputs at a lag, over all outputs and lags."""
     least, tests, text = 1.0, 0, "none"
-    for sums, terms, lags in _products(z):
-        chances = _chance_of_sum(np.abs(sums), terms)
+    for sums, terms, lags in _lagged_products(z):
+        chances = _bound_chance(np.abs(sums), terms)
         tests += chances.size
         worst = int(np.argmin(chances))
         if chances.flat[worst] < least:
@@ -203,11 +203,11 @@ def _correlation(z: Array) -> _Test:
     return "correlation", text, tests * least
 
 
-def _products(z: Array) -> Iterator[tuple[Array, Any, Any]]:
+def _lagged_products(z: Array) -> Iterator[tuple[Array, Any, Any]]:
     """Yield sums of lagged products, how many were added up, and the lags."""
     rounds, outputs = z.shape
     all_pairs = outputs**2 * rounds <= _PAIRWISE
-    waves, size = _waves(z)
+    waves, size = _transform(z)
     lags = np.arange(1, int(_LAG_SHARE * rounds) + 1)[:, np.newaxis]
     for o in range(outputs):
         others = slice(None) if all_pairs else slice(o, o + 1)
@@ -219,18 +219,18 @@ def _products(z: Array) -> Iterator[tuple[Array, Any, Any]]:
         if matrix[pairs].size:
             yield matrix[pairs], rounds - lag, lag
     if outputs > 1:  # in the order of drawing, wherever rounds begin
-        wave, size = _waves(z.reshape(-1, 1))
+        wave, size = _transform(z.reshape(-1, 1))
         offsets = np.arange(1, int(_LAG_SHARE * z.size) + 1)
         product = scipy.fft.irfft(np.square(np.abs(wave[:, 0])), size)
         yield product[offsets], z.size - offsets, offsets
 
 
-def _waves(z: Array) -> tuple[Any, int]:
+def _transform(z: Array) -> tuple[Any, int]:
     size = int(scipy.fft.next_fast_len(2 * len(z), real=True))
     return scipy.fft.rfft(z, size, axis=0), size
 
 
-def _chance_of_sum(total: Array, terms: Any) -> Array:
+def _bound_chance(total: Array, terms: Any) -> Array:
     """Bound the chance that n lagged products of standard normals sum to ``total`` or beyond.
 
     Chernoff: ``2 exp(-theta t) E exp(theta sum)``. Products that share a draw form paths, and a
@@ -246,7 +246,7 @@ def _chance_of_sum(total: Array, terms: Any) -> Array:
     return np.asarray(np.minimum(1.0, 2.0 * np.exp(exponent)))
 
 
-def _repeats(z: Array) -> Iterator[_Test]:
+def _test_repeats(z: Array) -> Iterator[_Test]:
     """Draws that were used twice, with either sign: more equal ones than by chance.
 
     Honest draws are integers on a grid and sometimes repeat; two in a row practically never do.

@@ -143,7 +143,7 @@ def _function_of_release(plan: NoisePlan) -> Callable[[Array], Array]:
         for o in plan.outputs
         if o.sigma > 0
     ]
-    function = _function_of(symbols, formulas)
+    function = _compile(symbols, formulas)
     return lambda points: np.stack(
         [np.broadcast_to(v, (len(points),)) for v in function(*points.T)], axis=1
     )
@@ -222,7 +222,7 @@ def _group_contributions(plan: NoisePlan) -> Iterator[_GroupContribution]:
         return _GroupContribution(
             group=group,
             first=int(groups[name]),
-            function=_function_of([*group.symbols, *group.parameters], formulas),
+            function=_compile([*group.symbols, *group.parameters], formulas),
             rows=output[rows],
             weights=sparse.csr_array(weights) if sparse.issparse(weights) else weights,
         )
@@ -241,7 +241,7 @@ def _group_contributions(plan: NoisePlan) -> Iterator[_GroupContribution]:
         begin += family.rows
 
 
-def _function_of(arguments: Sequence[Expression], formulas: Sequence[Expression]) -> _Function:
+def _compile(arguments: Sequence[Expression], formulas: Sequence[Expression]) -> _Function:
     """All formulas as one function of their arguments, by a recursion of this module's own."""
 
     def function(*arrays: Array) -> list[Array]:
@@ -309,7 +309,7 @@ def worst_pair(outputs: ReleasedOutputs, columns: slice, reach: float) -> WorstP
     They are at most ``reach`` apart, in l2; ``columns`` are the agent's.
     """
     search = _Search(outputs, columns, reach)
-    begin, end = search.pairs(search.climb(search.starts()))
+    begin, end = search.pairs(search.climb(search.draw_starts()))
     shifts = outputs.shifts(begin, end)
     best = int(np.argmax(shifts))
     return WorstPair(
@@ -351,7 +351,7 @@ class _Search:
         shifts = self.outputs.shifts(*self.pairs(candidates))
         return np.where(np.isfinite(shifts), shifts, -np.inf)
 
-    def starts(self) -> Array:
+    def draw_starts(self) -> Array:
         """Return the most promising of many corners and random points."""
         generator = np.random.default_rng(0)
         low, high = self.outputs.lower, self.outputs.upper
@@ -363,7 +363,7 @@ class _Search:
         dim = inward.shape[1]
         axes = np.eye(dim)[generator.integers(dim, size=_START_CANDIDATES)]
         directions = np.where(generator.random((_START_CANDIDATES, 1)) < 0.5, inward, axes * inward)
-        candidates = np.hstack([points, self._at_reach(directions)])
+        candidates = np.hstack([points, self._scale_to_reach(directions)])
         return candidates[np.argsort(self.score(candidates))[::-1][:_CANDIDATES]]
 
     def climb(self, candidates: Array) -> Array:
@@ -389,10 +389,10 @@ class _Search:
             moved[k, index, self.moving] = np.clip(value, self.lower, self.upper)[self.moving]
         turned = np.tile(candidate, (3, 1))
         steps = self.split(turned)[1]
-        steps[:2], steps[2] = self._at_reach(self._steepest(candidate)), -steps[2]
+        steps[:2], steps[2] = self._scale_to_reach(self._steepest_directions(candidate)), -steps[2]
         return np.concatenate([moved.reshape(-1, candidate.size), turned])
 
-    def _steepest(self, candidate: Array) -> Array:
+    def _steepest_directions(self, candidate: Array) -> Array:
         """Return both directions along which the outputs are steepest at the pair's middle."""
         begin, end = self.pairs(candidate[np.newaxis])
         middle = (begin[0] + end[0]) / 2.0
@@ -408,6 +408,6 @@ class _Search:
         first = np.linalg.svd(slopes.T, full_matrices=False)[2][0]
         return np.stack([first, -first])
 
-    def _at_reach(self, directions: Array) -> Array:
+    def _scale_to_reach(self, directions: Array) -> Array:
         length = np.linalg.norm(directions, axis=1, keepdims=True)
         return np.asarray(self.reach * directions / np.where(length > 0, length, 1.0))
