@@ -51,13 +51,9 @@ class Promise:
         arguments after it are those of its plan, and refused where that has none such.
         """
         chosen = _planner(method)
-        settings: dict[str, Any] = {
-            "trust": trust,
-            "feasible": feasible,
-            "each_row": each_row or None,
-            "allow_undernoised": allow_undernoised or None,
-        }
-        settings = {name: value for name, value in settings.items() if value is not None}
+        settings: dict[str, Any] = {"trust": trust, "feasible": feasible}
+        settings |= {"each_row": each_row, "allow_undernoised": allow_undernoised}
+        settings = {n: v for n, v in settings.items() if v is not None and v is not False}
         for name in sorted(settings.keys() - signature(chosen).parameters.keys()):
             known = [m for m in ("joint", *REGISTERED) if name in signature(_planner(m)).parameters]
             raise InputError(
@@ -73,10 +69,9 @@ class Promise:
                     f"{name} must be given, got none: pass {name} (--{name}), or write it under "
                     "[privacy] in problem.toml"
                 )
-        hides_all = (
-            kind == Everything.kind and self.radius is None
-        )  # the file's is for its own kind
-        radius = None if hides_all else stated_number(problem, "radius", self.radius)
+        radius = None
+        if kind != Everything.kind or self.radius is not None:  # the file's is for its own kind
+            radius = stated_number(problem, "radius", self.radius)
         covered = problem.privacy.get("rounds") if rounds is None else rounds
         hide = adjacency_of(kind, radius=radius, rounds=covered)
         return chosen(
