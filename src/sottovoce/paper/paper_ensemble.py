@@ -114,7 +114,7 @@ class EnsembleRuns:
 
 @final
 class _Formulas:
-    """The states, the objective and the rows g, with ``df/dx`` and ``dg_j/dx`` by state."""
+    """States, objective and rows g, with ``df/dx_i`` and the entries ``dg_j/dx_i`` by (i, j)."""
 
     def __init__(
         self, states: list[Expression], objective: Expression, rows: list[Expression]
@@ -122,7 +122,10 @@ class _Formulas:
         self.states, self.objective, self.rows = states, objective, rows
         of_objective = gradient(objective, states)
         self.slope = [of_objective.get(s, ZERO) for s in states]
-        self.row_slopes = [gradient(g, states) for g in rows]
+        row_slopes = list(enumerate(gradient(g, states) for g in rows))
+        self.entries = {
+            (i, j): dg[s] for i, s in enumerate(states) for j, dg in row_slopes if s in dg
+        }
 
 
 def _kernel_arrays(
@@ -137,10 +140,10 @@ def _kernel_arrays(
     row_position[noisy] = np.arange(noisy.size)
     position_of = {entry: i for i, entry in enumerate(entries)}
     starts, entry_table = [0], list[tuple[int, int, int]]()
-    for i, s in enumerate(formulas.states):
-        for j, dg in enumerate(formulas.row_slopes):
-            if s in dg or (j, i) in position_of:
-                outputs.append(builder.value(dg.get(s, ZERO)))
+    for i in range(len(formulas.states)):
+        for j in range(m):
+            if (i, j) in formulas.entries or (j, i) in position_of:
+                outputs.append(builder.value(formulas.entries.get((i, j), ZERO)))
                 index = position_of.get((j, i))
                 position = (-1, -1) if index is None else (noisy.size + index, m + index)
                 entry_table.append((j, *position))
@@ -165,13 +168,8 @@ def _trace_function(
 ) -> Callable[[Array], Array]:
     """Return what gives ``QUANTITIES`` of x and mu, arrays (marks, n + m, width), from formulas."""
     n, m = len(formulas.states), len(formulas.rows)
-    entries = {
-        (i, j): dg[s]
-        for i, s in enumerate(formulas.states)
-        for j, dg in enumerate(formulas.row_slopes)
-        if s in dg
-    }
-    outputs = [formulas.objective, *formulas.rows, *formulas.slope, *entries.values()]
+    of_entries = formulas.entries.values()
+    outputs = [formulas.objective, *formulas.rows, *formulas.slope, *of_entries]
     values_of = tape(outputs, formulas.states)
     saddle_point = np.full(n + m, np.nan) if saddle is None else np.concatenate(saddle)
 
@@ -182,7 +180,7 @@ def _trace_function(
         g = np.stack(values[:m], axis=1) if m else np.zeros_like(mu)
         slope = np.stack(values[m : m + n], axis=1)
         with np.errstate(all="ignore"):
-            for (i, j), value in zip(entries, values[m + n :], strict=True):
+            for (i, j), value in zip(formulas.entries, values[m + n :], strict=True):
                 slope[:, i] += mu[:, j] * value
             inside = np.clip(x - slope, lower[:, np.newaxis], upper[:, np.newaxis])
             residual = np.sum((x - inside) ** 2, axis=1)
