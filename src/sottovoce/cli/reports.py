@@ -21,7 +21,7 @@ from sottovoce.tables import PlainTable, cut
 
 if TYPE_CHECKING:
     from sottovoce.certificate.certificate import Certificate
-    from sottovoce.network.observe.run_summary import RunSummary
+    from sottovoce.network.store import RunSummary
     from sottovoce.privacy.noise_plan import NoisePlan
     from sottovoce.problem.agents import Array, Group
     from sottovoce.problem.constraints import Constraint
@@ -150,8 +150,8 @@ def _sum_rows(certificate: Certificate) -> Iterator[dict[str, str | None]]:
             "must": must,
             "why": origins[row][1],
         }
-    local = {row.label for rows in certificate.cloud.kept for row in rows}
-    for single in certificate.cloud.own:
+    local = {row.label for rows in certificate.cloud.local_rows for row in rows}
+    for single in certificate.cloud.separable:
         own_row = "names one agent, which keeps it locally: no multiplier, no release"
         bound = "names one component of one state: a bound, no multiplier, no release"
         yield {

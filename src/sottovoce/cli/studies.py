@@ -349,7 +349,7 @@ def _audit_store(
 ) -> None:
     """Check the noise of a finished run; problem.toml is enough, as for the cloud."""
     with study(folder) as (report, _):
-        from sottovoce.network.observe.run_summary import summarise
+        from sottovoce.network.store import summarise
         from sottovoce.study.noise import audit_store
 
         config = summarise(store).config

@@ -61,6 +61,8 @@ def load_problem(folder: str | Path, *, agents: Iterable[int] | None = None) -> 
     public_agents = list(_numbered(public, spec, files))
     if not public_agents:
         raise refusal(public.path, "a problem needs at least one agent, got none: add [[agents]]")
+    if not (spec.constraints or spec.cost):
+        raise refusal(public.path, needs("problem.toml", "constraints"))
     last = public_agents[-1].numbers.stop - 1
     if agents is None:
         files.require_no_others([one.private_file for one in public_agents], last)

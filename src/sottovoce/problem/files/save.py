@@ -81,7 +81,7 @@ def _files(problem: Problem, agents: Collection[int]) -> dict[str, str]:
         if columns:
             files[f"{group.name}.csv"] = write_table(columns)
     first_of = dict(zip((group.name for group in problem.groups), firsts, strict=False))
-    for j, constraint in enumerate((*problem.constraints, *problem.cloud.own)):
+    for j, constraint in enumerate((*problem.constraints, *problem.cloud.separable)):
         linear = as_matrix(constraint)
         if linear is not None:
             file = f"rows{j + 1}.csv"
