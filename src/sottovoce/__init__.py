@@ -7,10 +7,11 @@ only a study needs. ``sv.errors``, ``sv.network``, ``sv.paper`` and ``sv.gallery
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from sottovoce import paper as paper  # registers the paper's release
+
 if TYPE_CHECKING:
     from sottovoce import errors as errors
     from sottovoce import network as network
-    from sottovoce import paper as paper
     from sottovoce.algorithm.dual_averaging import DualAveraging as DualAveraging
     from sottovoce.certificate.certificate import certify as certify
     from sottovoce.certificate.optimum import reference_optimum as reference_optimum

@@ -1,11 +1,11 @@
-"""Small tables that print as text, and show as HTML in a notebook."""
+"""The table of every command and study: it prints as text, and shows as HTML in a notebook."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from html import escape
 
-_LONGEST = 160
+_MOST_LETTERS = 160  # of a fact in a notebook, or of a refusal in a table
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -17,12 +17,16 @@ class PlainTable:
         columns: the headings, empty for a table of names and values.
         rows: the cells, as text.
         notes: sentences below it.
+        framed: whether a terminal draws lines around it.
+        words: whether cells are sentences, which a terminal folds, and not figures.
     """
 
     title: str
     rows: tuple[tuple[str, ...], ...]
     columns: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    framed: bool = False
+    words: bool = False
 
     def __str__(self) -> str:
         lines = [self.columns, *self.rows] if self.columns else list(self.rows)
@@ -57,6 +61,6 @@ def facts_html(title: str, **facts: object) -> str:
     return PlainTable(title=title, rows=rows)._repr_html_()
 
 
-def cut(text: str, most: int = _LONGEST) -> str:
+def cut(text: str, most: int = _MOST_LETTERS) -> str:
     """Return a text, shortened if it is long."""
     return text if len(text) <= most else text[: most - 3] + "..."

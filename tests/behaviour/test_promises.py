@@ -230,7 +230,7 @@ def test_every_agent_has_its_own_promise() -> None:
     noise = planned(p.bakeries(), epsilon=[1.0, 2.0, 3.0], delta=[0.01, 0.02, 0.05])
     for agent, (epsilon, delta) in enumerate([(1, 0.01), (2, 0.02), (3, 0.05)]):
         promise = noise.guarantee(agent)
-        assert promise.asked == (epsilon, delta)
+        assert promise.requested == (epsilon, delta)
         assert promise.epsilon <= epsilon * (1 + 1e-12)
         assert promise.delta <= delta * (1 + 1e-12)
         assert promise.gdp_mu <= 0.5325167
@@ -272,7 +272,7 @@ def test_margins_keep_their_digits(each: bool, hard: bool) -> None:
     (margin,) = noise.feasible.margins
     assert margin.name == "connection"
     assert margin.tested == pytest.approx(0.300541168, rel=1e-6)
-    assert margin.moved == pytest.approx(0.455100069, rel=1e-3)
+    assert margin.tightening == pytest.approx(0.455100069, rel=1e-3)
     assert margin.scale == 30.0
     assert noise.sigma[0] == pytest.approx(3.75575582, rel=DIGITS)
 

@@ -11,7 +11,7 @@ from refusals import Refusal, check, listed
 
 import sottovoce
 from sottovoce.problem.numeric import Numeric
-from sottovoce.study.prediction import predict, response
+from sottovoce.study.prediction import linear_response, predict
 
 sv: Any = sottovoce
 RNG = np.random.default_rng(0)
@@ -117,7 +117,7 @@ def test_noise_keeps_the_answer_near_the_limit_and_the_cost_near_the_prediction(
     error = np.sqrt(np.mean(np.sum((runs.x - best.x) ** 2, axis=1)))
     assert 0.7 < error / sv.accuracy_limit(problem, plan).x < 1.4
     more = np.array([problem.evaluate(x).objective for x in runs.x]) - best.objective
-    expected = predict(response(problem, best), plan, 500, feasible=0.95).objective
+    expected = predict(linear_response(problem, best), plan, 500, feasible=0.95).objective
     assert expected is not None
     if "constraints" not in COSTS[name]:
         assert 0.6 < np.sqrt(np.mean(more**2)) / abs(best.objective) / expected < 1.6

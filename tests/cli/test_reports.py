@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-import io
 from typing import Any
 
 import numpy as np
-from rich.console import Console
 
 import sottovoce as sv
 from sottovoce.cli.reports import certificate_data, certificate_tables
 
 
 def shown(problem: sv.Problem) -> str:
-    console = Console(file=io.StringIO(), width=400)
-    for table in certificate_tables(sv.certify(problem.cloud)):
-        console.print(table)
-    stream: Any = console.file
-    return str(stream.getvalue())
+    return "\n".join(map(str, certificate_tables(sv.certify(problem.cloud))))
 
 
 def rows(problem: sv.Problem) -> list[dict[str, Any]]:

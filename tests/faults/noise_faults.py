@@ -66,10 +66,10 @@ def put_back(every: int) -> Any:
         calls = iter(range(10**9))
 
         def again(pool: Any, count: int) -> Any:
-            drawn = take(pool, count)
+            draws = take(pool, count)
             if next(calls) % every == 0:
-                pool._draws += drawn.tolist()
-            return drawn
+                pool._draws += draws.tolist()
+            return draws
 
         return again
 
@@ -89,7 +89,7 @@ def with_pool(_: Any) -> Any:
 
 def floats(_: Any) -> Any:
     def release(sampler: Any, values: Any) -> Released:
-        noise = sampler._own_pool().take(len(values)) * sampler.grid
+        noise = sampler._process_pool().take(len(values)) * sampler.grid
         return Released(values=np.asarray(values) + noise)
 
     return release

@@ -18,10 +18,10 @@ from sottovoce.privacy.feasibility import (
     Feasibility,
     answer_shares,
     answer_weights,
-    highest,
-    may_fall,
+    maximise_over_boxes,
+    one_sided_sums,
+    region_contains,
     weights_norm,
-    within,
 )
 from sottovoce.privacy.margins import feasibility
 from sottovoce.privacy.noise_plan import NoisePlan
@@ -138,7 +138,7 @@ def test_a_region_is_confirmed_only_if_it_holds_everything_within_the_margin() -
     zero, wide = np.zeros((300, 2)), np.array([[-9.0, 9.0]] * 2)
     held = np.array(
         [
-            within(disc, (p[None], m, zero[:1]), wide, [False] * 2)[0]
+            region_contains(disc, (p[None], m, zero[:1]), wide, [False] * 2)[0]
             for p, m in zip(y, away, strict=True)
         ]
     )
@@ -147,9 +147,9 @@ def test_a_region_is_confirmed_only_if_it_holds_everything_within_the_margin() -
     for point, axes, inside in zip(y, away, held, strict=True):
         far = np.linalg.norm(point - ball[0] + axes * round_, axis=1).max()
         assert inside == (far <= ball[1]) or abs(far - ball[1]) < 1e-3
-    falls = may_fall(load, sums)
+    falls = one_sided_sums(load, sums)
     assert falls == [False, True]
-    held = within(load, (y, np.zeros(2), away), wide, falls)
+    held = region_contains(load, (y, np.zeros(2), away), wide, falls)
     for point, axes, inside in zip(y, away, held, strict=True):
         # exp(a + b) is affine inside, so looked at from both sides; c^2 may fall.
         top = np.exp(point[0] + axes[0]) + point[1] + axes[1] - 5.0
@@ -182,7 +182,7 @@ def test_poles_beyond_the_ranges_of_the_sums_confirm_nothing(
     case: int, corners: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whatever is confirmed is right at 1,000 points of the box where the sums can be."""
-    monkeypatch.setattr("sottovoce.privacy.feasibility._CORNERS", corners)
+    monkeypatch.setattr("sottovoce.privacy.feasibility._MOST_CORNER_SUMS", corners)
     problem = over_one(*POLES[case])
     made = plan_of(problem, feasible=0.9, hide=sv.Trajectory(radius=1e-4, rounds=400))
     found, sums, rng = made.feasible, problem.cloud.sums, np.random.default_rng(case)
@@ -196,7 +196,7 @@ def test_poles_beyond_the_ranges_of_the_sums_confirm_nothing(
     off = width * np.exp(rng.uniform(-7.0, 1.0, (1000, 1)))
     held = found.confirmed(y, off)
     assert held.any()
-    falls = may_fall(region, sums)
+    falls = one_sided_sums(region, sums)
     for point, away in zip(y[held], off[held] + found.margin, strict=True):
         least = np.where(falls, low, np.maximum(point - away, low))
         most = np.minimum(point + away, high)
@@ -222,7 +222,9 @@ def test_poles_far_from_the_margin_change_nothing() -> None:
     assert found is not None
     # phi is steepest where it ends: 1/u there is 6 - 1/(1 - 0) = 5, so that u is 0.2.
     away = float(found.margin[0]) + 4.0 * 400**-0.25 * float(made.sigma[0]) * weights_norm(400)
-    assert found.target.moved[0] == pytest.approx(1 / (0.2 - away) + 1 / (1 - away) - 6.0, rel=0.05)
+    assert found.target.tightening[0] == pytest.approx(
+        1 / (0.2 - away) + 1 / (1 - away) - 6.0, rel=0.05
+    )
 
 
 def disc() -> sv.Problem:
@@ -297,7 +299,7 @@ def test_what_is_aimed_at_leaves_the_margin_and_the_lag() -> None:
     equal = sums.lower == sums.upper
     assert np.array_equal(found.target.lower[equal], sums.lower[equal])
     assert np.all(found.band[equal] > found.margin[equal])
-    disc, load = found.target.moved
+    disc, load = found.target.tightening
     ball = ball_of(sums.regions[0])
     assert ball is not None
     on_edge = np.array([[ball[1] - disc, 0.0]]) + np.array(ball[0])
@@ -311,7 +313,7 @@ def test_what_is_aimed_at_leaves_the_margin_and_the_lag() -> None:
     region = sums.regions[1]
     edge = np.array([[np.log(4.0), 1.0]])
     away = found.margin[list(region.rows)]
-    assert highest(region, edge - away, edge + away, [False, True])[0] <= load
+    assert maximise_over_boxes(region, edge - away, edge + away, [False, True])[0] <= load
 
 
 def test_a_constraint_that_no_state_can_violate_needs_no_margin() -> None:
@@ -367,7 +369,7 @@ def test_the_predicted_cost_is_about_price_times_margin() -> None:
     assert found is not None
     assert found.cost is not None
     mu = sv.reference_optimum(problem).mu
-    first = sum(m * margin.moved for m, margin in zip(mu, found.margins, strict=True))
+    first = sum(m * margin.tightening for m, margin in zip(mu, found.margins, strict=True))
     assert first < found.cost.more < 1.5 * first
 
 

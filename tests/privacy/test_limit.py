@@ -104,7 +104,7 @@ def test_the_limit_is_how_far_noise_on_sums_shifts_the_optimum(
 
 
 def dense(problem: sv.Problem, made: NoisePlan) -> tuple[Array, Array]:
-    """x_each and price_each for one round from the whole linearised system, nothing eliminated."""
+    """x_each and price_each for one round from the whole linearise system, nothing eliminated."""
     at, sums, numeric = sv.reference_optimum(problem), problem.cloud.sums, Numeric(problem)
     coupling, price = Numeric(problem, sums.families), saddle_prices(problem, at)
     H = (numeric.objective_hessian(at.x) + coupling.constraint_hessian(at.x, price)).toarray()

@@ -424,7 +424,7 @@ def test_the_secure_sampler_releases_every_sum_of_the_domain(problem: Problem, s
 
 
 @pytest.mark.parametrize("hide", [Trajectory(radius=1.0), Everything(rounds=9)], ids=repr)
-@pytest.mark.parametrize("seam", ["mu_of", "allocate", "spare"])
+@pytest.mark.parametrize("seam", ["mu_of", "allocate", "joint_scaling"])
 def test_the_final_check_of_delta_refuses_noise_that_was_calibrated_too_small(
     three: Certificate, hide: Adjacency, seam: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

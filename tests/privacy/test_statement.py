@@ -68,20 +68,6 @@ def test_only_a_trajectory_warns_of_averages() -> None:
         assert "averages many releases" not in str(planned(hide=hide))
 
 
-def test_sums_are_named_by_their_constraint() -> None:
-    x = sv.agents(["car", "mast"], lower=-1, upper=1, dim=[2, 1])
-    (car, mast) = x
-    problem = Problem(
-        agents=x,
-        objectives=[car[0] ** 2 + car[1] ** 2, mast**2],
-        constraints={"near": (car[1] - mast) ** 2 + car[0] <= 3},
-    )
-    text = str(planned(certify(problem.cloud)))
-    assert "sum near[1]" in text
-    assert "sum near[2]" in text
-    assert "gradient" not in text
-
-
 def test_long_lists_are_cut_short_and_say_so() -> None:
     ev = sv.agents(3, lower=0, upper=1, dim=20, name="ev")
     problem = Problem(

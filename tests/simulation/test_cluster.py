@@ -87,7 +87,7 @@ def test_tasks_that_a_killed_worker_had_begun_are_run_again(tmp_path: Path) -> N
                     os.kill(victim, signal.SIGKILL)
 
         answers, _ = scatter(
-            executor_of(client), slow_square, begun, range(8), tell=hear, doing="it"
+            executor_of(client), slow_square, begun, range(8), report=hear, activity="it"
         )
     assert answers == [(task, task**2) for task in range(8)]
     assert len(list(begun.iterdir())) > 8

@@ -13,7 +13,7 @@ from scipy import stats
 import sottovoce as sv
 from sottovoce.certificate.certificate import Certificate
 from sottovoce.privacy.feasibility import Feasibility
-from sottovoce.privacy.margins import feasibility, noise_of
+from sottovoce.privacy.margins import bound_averaged_noise, feasibility
 from sottovoce.privacy.noise_plan import NoisePlan
 from sottovoce.problem.numeric import Numeric
 from sottovoce.simulation.result import Result
@@ -123,7 +123,7 @@ def test_half_the_margin_breaks_the_promise() -> None:
     problem, made = planned("dispatch", "2%", 1000)
     found = made.feasible
     assert found is not None
-    noise = noise_of(certified("dispatch"), made.released_sigma / 2, 1000)
+    noise = bound_averaged_noise(certified("dispatch"), made.released_sigma / 2, 1000)
     half = feasibility(problem.cloud.sums, noise, 0.95)
     less = replace(made, feasible=half)
     result = sv.simulate(problem, less, rounds=1000, runs=4000, record=[1000])

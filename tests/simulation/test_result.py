@@ -56,7 +56,6 @@ def made_result(*, known: bool = True, kept: bool = True, name: str = "g1") -> R
             objective=np.array([11.0, 99.0]),
             best=10.0 if known else float("nan"),
             price_labels=(name,),
-            output_labels=(name,),
             sigma=np.array([2.0]),
             deviation=np.array([0.1, 0.2, np.nan]) if known else np.zeros(0),
             promise="x1: (1, 0.05)-differentially private",

@@ -154,7 +154,7 @@ def test_what_goes_wrong_elsewhere_is_one_clear_error_here(
     make: Callable[..., Executor], work: Any, shared: Any, error: type[Exception], words: str
 ) -> None:
     with make(1) as executor, pytest.raises(error, match=words):
-        scatter(executor, work, shared, [0, 1, 2, 3], tell=silent, doing="failing")
+        scatter(executor, work, shared, [0, 1, 2, 3], report=silent, activity="failing")
 
 
 @pytest.mark.parametrize("name", ["paper", "coupled", "chargers"])

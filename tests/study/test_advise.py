@@ -18,7 +18,7 @@ import sottovoce as sv
 from sottovoce.certificate.certificate import certify
 from sottovoce.certificate.optimum import reference_optimum
 from sottovoce.privacy.adjacency import Offset
-from sottovoce.privacy.feasibility import LAG, weights_norm
+from sottovoce.privacy.feasibility import LAG_FACTOR, weights_norm
 from sottovoce.privacy.limit import accuracy_limit
 from sottovoce.privacy.plan import plan
 from sottovoce.problem import gallery
@@ -28,12 +28,12 @@ from sottovoce.problem.files.save import save_problem
 from sottovoce.problem.problem import Problem
 from sottovoce.study.advise import Advice, AdviceRow, advise
 from sottovoce.study.prediction import (
-    FEWEST,
+    FEWEST_ROUNDS,
     Prediction,
     converging_rounds,
+    linear_response,
     predict,
     predict_publicly,
-    response,
     rounds_for,
 )
 
@@ -83,9 +83,11 @@ def test_a_row_is_a_plan_and_its_limit(paper: Advice) -> None:
     # To first order it is that of 2.234 standard deviations (Phi(z)^4 = 0.95, from a table) and of
     # the lag.
     sd = made.sigma * weights_norm(row.rounds)
-    z = 2.2340 + 1.5 * LAG * row.rounds**-0.25
+    z = 2.2340 + 1.5 * LAG_FACTOR * row.rounds**-0.25
     cost = z * float(saddle.mu[at] @ sd[at]) / saddle.objective
-    first = predict(response(problem, saddle), made, row.rounds, feasible=0.95).feasibility_cost
+    first = predict(
+        linear_response(problem, saddle), made, row.rounds, feasible=0.95
+    ).feasibility_cost
     assert first == pytest.approx(cost, rel=1e-3)
     assert first == pytest.approx(kept.cost.more / saddle.objective, rel=0.25)
     np.testing.assert_allclose(predict_publicly(made, row.rounds).noise[at], expected)
@@ -105,11 +107,11 @@ def advise_at(row: AdviceRow) -> float:
 
 
 def test_rounds_are_free_for_a_trajectory_and_few_otherwise(paper: Advice) -> None:
-    assert converging_rounds(0.02) == FEWEST
-    assert converging_rounds(0.5) > FEWEST < converging_rounds(0.0005)
+    assert converging_rounds(0.02) == FEWEST_ROUNDS
+    assert converging_rounds(0.5) > FEWEST_ROUNDS < converging_rounds(0.0005)
     assert rounds_for("trajectory", 0.1, 0.04, 200, 0.01) == 3_200
     assert rounds_for("trajectory", 0.0005, 0.001, 200, 0.01) == converging_rounds(0.0005)
-    assert rounds_for("offset", 0.02, 0.5, 200, 0.001) == FEWEST
+    assert rounds_for("offset", 0.02, 0.5, 200, 0.001) == FEWEST_ROUNDS
     for row in of(paper, "trajectory"):
         assert max(told(row).cost, told(row).x or 0.0) <= 0.0101
         assert row.hidden_offset == pytest.approx(0.01 / math.sqrt(row.rounds))

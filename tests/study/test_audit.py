@@ -46,7 +46,7 @@ from sottovoce.problem.agents import Array, read_only
 from sottovoce.problem.constraints import total
 from sottovoce.problem.problem import Problem
 from sottovoce.study import audit as module
-from sottovoce.study.audit import Audit, Game, _bounds, audit
+from sottovoce.study.audit import Audit, Game, _bound_mu, audit
 
 EPSILON, DELTA = math.log(3), 0.05
 TARGET = float(mu_of(EPSILON, DELTA))
@@ -340,7 +340,7 @@ def test_a_claim_that_is_just_right_is_seldom_called_broken(
     rng = np.random.default_rng(int(100 * mu))
     alarms = 0
     for _ in range(200):
-        found = _bounds(*gaussian_scores(rng, mu, 400), DELTA, mu)
+        found = _bound_mu(*gaussian_scores(rng, mu, 400), DELTA, mu)
         alarms += found.mu > mu
     assert alarms <= 0.1 * 200
 
@@ -348,7 +348,7 @@ def test_a_claim_that_is_just_right_is_seldom_called_broken(
 def test_half_the_noise_is_nearly_always_found_by_the_game() -> None:
     rng = np.random.default_rng(10)
     caught = sum(
-        _bounds(*gaussian_scores(rng, TARGET / 0.5, 400), DELTA, TARGET).mu > TARGET
+        _bound_mu(*gaussian_scores(rng, TARGET / 0.5, 400), DELTA, TARGET).mu > TARGET
         for _ in range(40)
     )
     assert caught >= 38
@@ -356,5 +356,5 @@ def test_half_the_noise_is_nearly_always_found_by_the_game() -> None:
 
 def test_epsilon_from_counts_is_a_lower_bound_too() -> None:
     rng = np.random.default_rng(11)
-    found = _bounds(*gaussian_scores(rng, TARGET, 20_000), DELTA, TARGET)
+    found = _bound_mu(*gaussian_scores(rng, TARGET, 20_000), DELTA, TARGET)
     assert 0.5 * EPSILON < found.epsilon <= EPSILON

@@ -13,7 +13,7 @@ from sottovoce.privacy.noise_plan import NoisePlan
 from sottovoce.problem import gallery
 from sottovoce.simulation.simulate import simulate
 from sottovoce.study.loopback import Loopback, Replayed
-from sottovoce.study.stated import stated_outputs
+from sottovoce.study.released_outputs import released_outputs
 
 ALGORITHM = DualAveraging()
 
@@ -47,7 +47,7 @@ def test_agents_contribute_from_what_the_game_has_them_act() -> None:
     assert np.array_equal(played.states[2, 1:], own.states[2, 1:])
     assert played.states[3, 0] != 1.5
     # the same noise: releases differ by the contributions alone
-    moved = stated_outputs(made)(played.states) - stated_outputs(made)(own.states)
+    moved = released_outputs(made)(played.states) - released_outputs(made)(own.states)
     np.testing.assert_allclose(
         (played.values - own.values)[:3] / made.sigma, moved[:3] / made.sigma, atol=1e-7
     )

@@ -94,7 +94,7 @@ class Gateway:
             hide=hide,
             trust=SplitCloud(),
         )
-        self.rounds, self.acted = rounds, acted
+        self.rounds, self.attacked_rounds = rounds, acted
         self.agents = tuple(range(1, len(sums) + 1))
         steps = apart / np.array([output.grid for output in self.plan.outputs])
         self.worlds = [np.rint(side * steps / 2).astype(np.int64) for side in (-1, 1)]
@@ -113,7 +113,7 @@ class Gateway:
 
     def contribution(self, k: int, world: int) -> Integers:
         """The total of all agents, of whom all but the first stay at 0."""
-        return self.worlds[world if k in self.acted else 0]
+        return self.worlds[world if k in self.attacked_rounds else 0]
 
 
 class Game:
@@ -159,7 +159,7 @@ class Game:
     def shift(self, question: Question) -> Array:
         """How far the second world moves that, in units of the noise."""
         apart = self.gateway.worlds[1] - self.gateway.worlds[0]
-        moved = question.said in self.gateway.acted
+        moved = question.said in self.gateway.attacked_rounds
         return np.asarray(len(question.taken) * moved * apart[question.numbers] / STEPS)
 
     def answer(self, k: int, question: Question) -> Integers:

@@ -11,7 +11,7 @@ from broken_samplers import FAULTS, Array, Fault
 from sottovoce.errors import InputError
 from sottovoce.privacy.sampler import STEPS, SecureSampler
 from sottovoce.study import noise
-from sottovoce.study.noise import _chance_of_sum, check_noise
+from sottovoce.study.noise import _bound_chance, check_noise
 
 
 def normals(rounds: int, outputs: int, seed: int = 0) -> Array:
@@ -91,9 +91,9 @@ def test_the_bound_on_lagged_products_holds_and_is_not_empty(lag: int) -> None:
     z = rng.standard_normal((20_000, 60))
     sums = np.abs((z[:, lag:] * z[:, :-lag]).sum(axis=1))
     for level in (0.5, 0.1, 0.01):
-        share = np.mean(_chance_of_sum(sums, 60 - lag) <= level)
+        share = np.mean(_bound_chance(sums, 60 - lag) <= level)
         assert share <= level
-    assert _chance_of_sum(np.array([45.0]), 60)[0] < 1e-4
+    assert _bound_chance(np.array([45.0]), 60)[0] < 1e-4
 
 
 @pytest.mark.parametrize("wrong", [np.nan, np.inf])

@@ -17,14 +17,14 @@ from sottovoce.privacy.noise_plan import NoisePlan
 from sottovoce.privacy.plan import plan
 from sottovoce.problem import gallery
 from sottovoce.problem.problem import Problem
-from sottovoce.study.stated import WorstPair, moved_by, worst_pair
+from sottovoce.study.released_outputs import WorstPair, agent_outputs, worst_pair
 
 ACTED = 25  # rounds of the thirty of an audit in which the two behaviours differ
 
 
 def found(made: NoisePlan, agent: int, reach: float) -> WorstPair:
     """The pair, if it is one that the adjacency allows."""
-    stated, own = moved_by(made, agent)
+    stated, own = agent_outputs(made, agent)
     pair = worst_pair(stated, own, reach)
     assert np.linalg.norm(pair.end - pair.begin) <= reach * (1 + 1e-12)
     assert np.all((stated.lower <= pair.begin) & (pair.begin <= stated.upper))

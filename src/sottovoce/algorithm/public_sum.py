@@ -118,7 +118,7 @@ def public_sums(
         unit=unit,
         noisy=np.where(known > 0.0, 1.0, 0.0),
         regions=(
-            *(_region(r, ranges, m) for r, m in zip(sums.regions, aimed.moved, strict=True)),
+            *(_region(r, ranges, m) for r, m in zip(sums.regions, aimed.tightening, strict=True)),
             *(_cost(term, ranges, aimed) for term in sums.costs),
         ),
     )

@@ -29,11 +29,11 @@ COMMANDS = {
 GROUPS = {"identity": "accounts", "ledger": "accounts"}
 """The module of every group of commands, where it is ``NAME_group``."""
 
-_THRESHOLD = 50_000  # new objects after which Python collects garbage
+_GARBAGE_THRESHOLD = 50_000  # new objects after which Python collects garbage
 
 
-def application(asked: str | None = None) -> typer.Typer:
-    """Return the command line with all commands, or with the one asked for alone.
+def application(command: str | None = None) -> typer.Typer:
+    """Return the command line with all commands, or with one alone.
 
     An agent on a small device then loads what an agent needs and nothing else.
     """
@@ -43,10 +43,10 @@ def application(asked: str | None = None) -> typer.Typer:
         no_args_is_help=True,
         pretty_exceptions_enable=False,
     )
-    app.callback()(_top)
-    known = asked in COMMANDS or asked in GROUPS
+    app.callback()(_root)
+    is_known = command in COMMANDS or command in GROUPS
     for name in (*COMMANDS, *GROUPS):
-        if known and name != asked:
+        if is_known and name != command:
             continue
         if name in GROUPS:
             app.add_typer(_load(name), name=name)
@@ -61,15 +61,15 @@ def _load(name: str) -> Any:
     return getattr(module, f"{name}_group" if group else f"{name}_command")
 
 
-def _version(asked: bool) -> None:
-    if asked:
+def _version(wanted: bool) -> None:
+    if wanted:
         import sottovoce
 
         typer.echo(f"sottovoce {sottovoce.__version__}")
         raise typer.Exit
 
 
-def _top(
+def _root(
     version: Annotated[
         bool,
         typer.Option("--version", callback=_version, is_eager=True, help="print the version"),
@@ -99,8 +99,8 @@ class _Conversion(NamedTuple):
         if value is None or get_origin(self.kind) is list:
             return value
         if get_origin(self.kind) is Literal and value not in get_args(self.kind):
-            known = ", ".join(map(repr, get_args(self.kind)))
-            raise typer.BadParameter(f"{value!r} is not one of {known}.", ctx, param)
+            choices = ", ".join(map(repr, get_args(self.kind)))
+            raise typer.BadParameter(f"{value!r} is not one of {choices}.", ctx, param)
         try:
             return value if get_origin(self.kind) is Literal else self.kind(value)
         except ValueError:
@@ -112,7 +112,7 @@ class _Conversion(NamedTuple):
 def main() -> None:
     """Run the command line; an error becomes one line and its exit code."""
     # What a command loads stays: looking through it after every 700 objects is a tenth of a start.
-    gc.set_threshold(_THRESHOLD)
+    gc.set_threshold(_GARBAGE_THRESHOLD)
     try:
         command = get_command(application(*sys.argv[1:2]))
         convert_plainly(command)

@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich import box
 
-from sottovoce.cli.console import console, picked, show_result, table_of
+from sottovoce.cli.console import console, picked, show_result
 from sottovoce.cli.options import REQUIRED, one_number, option, with_options
 from sottovoce.errors import InputError
 from sottovoce.network import CERTIFICATE_DAYS
+from sottovoce.tables import PlainTable
 
 if TYPE_CHECKING:
     from sottovoce.privacy.ledger import Account
@@ -132,9 +132,8 @@ def show_command(file: LedgerFile, json: bool = False) -> None:
     accounts = Ledger(file).accounts()
     title = f"Budgets in {file.name}: granted as epsilon, delta; spent in Gaussian-DP mu"
     columns = ("agent", "protects", "radius", "granted as", "spent", "mu/radius", "remaining")
-    table = table_of(title, *columns, lines=box.SIMPLE_HEAD)
-    for account in accounts:
-        table.add_row(*_cells(account))
+    rows = tuple(map(_cells, accounts))
+    table = PlainTable(title=title, columns=columns, rows=rows, framed=True)
     figures = ("epsilon", "delta", "budget", "spent", "spent_per_radius", "remaining")
     data = [
         {"agent": a.agent, **picked(a.protected, "hide", "radius"), **picked(a, *figures)}

@@ -16,7 +16,7 @@ from itertools import chain, pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
-from sottovoce.cli.console import errors, show_result, table_of
+from sottovoce.cli.console import errors, show_result
 from sottovoce.cli.options import (
     RunOptions,
     algorithm_for,
@@ -29,10 +29,10 @@ from sottovoce.cli.options import (
 )
 from sottovoce.errors import InputError, SottovoceError
 from sottovoce.progress import shown
+from sottovoce.tables import PlainTable
 
 if TYPE_CHECKING:
     from aiohttp import ClientSession
-    from rich.table import Table
 
     from sottovoce.privacy.noise_plan import NoisePlan
     from sottovoce.problem.agents import Array
@@ -109,10 +109,14 @@ def _run_agents(options: DemoOptions, root: Path) -> None:
     if plan.release is not None:
         labels = [f"mu: {label}" for label in problem.cloud.row_labels()]
     states = [s.name for group in problem.groups for s in group.symbols * group.count]
-    table = table_of(f"after {count:,} private rounds", "", "reached", "optimum")
     reached, optimum = (*answer.x, *answer.history[-1]), (*answer.x_hat, *answer.prices)
-    for name, value, best in zip([*states, *labels], reached, optimum, strict=True):
-        table.add_row(name, f"{value:.4f}", f"{best:.4f}")
+    rows = zip([*states, *labels], reached, optimum, strict=True)
+    table = PlainTable(
+        title=f"after {count:,} private rounds",
+        columns=("", "reached", "optimum"),
+        rows=tuple((name, f"{value:.4f}", f"{best:.4f}") for name, value, best in rows),
+        framed=True,
+    )
     show_result(None, table, str(plan), json=False)
     _draw(answer, states, labels, root / "demo.png")
     errors.print(f"figure: {root / 'demo.png'}; keys, store and states: {run}", soft_wrap=True)
@@ -146,20 +150,22 @@ def _run_fleet(options: DemoOptions, agents: int, root: Path) -> None:
     errors.print(f"keys, store, files of cloud and gateways: {run}", soft_wrap=True)
 
 
-def _loads(problem: Problem, answer: _Answer, rounds: int) -> Table:
+def _loads(problem: Problem, answer: _Answer, rounds: int) -> PlainTable:
     from sottovoce.problem.gallery.chargers import FIRST_HOUR
 
     capacity = -problem.constraints[0].offset
     loads = (x.reshape(-1, HOURS).sum(axis=0) for x in (answer.x, answer.x_hat))
-    table = table_of(
-        f"{problem.agents:,} chargers after {rounds:,} private rounds",
-        *("hour", "capacity kW", "load", "optimal load", "price", "optimal price"),
-    )
     rows = zip(capacity, *loads, answer.history[-1], answer.prices, strict=True)
-    for t, (*kilowatts, price, best) in enumerate(rows):
-        cells = (*(f"{power:,.0f}" for power in kilowatts), f"{price:.3f}", f"{best:.3f}")
-        table.add_row(f"{(FIRST_HOUR + t) % 24}:00", *cells)
-    return table
+    cells = (
+        (*(f"{power:,.0f}" for power in kilowatts), f"{price:.3f}", f"{best:.3f}")
+        for *kilowatts, price, best in rows
+    )
+    return PlainTable(
+        title=f"{problem.agents:,} chargers after {rounds:,} private rounds",
+        columns=("hour", "capacity kW", "load", "optimal load", "price", "optimal price"),
+        rows=tuple((f"{(FIRST_HOUR + t) % 24}:00", *each) for t, each in enumerate(cells)),
+        framed=True,
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -17,7 +17,7 @@ import typer
 
 from sottovoce.cli.console import errors
 from sottovoce.errors import InputError
-from sottovoce.progress import Progress, shown, silent
+from sottovoce.progress import PATIENCE_SECONDS, Progress, shown, silent
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from sottovoce.algorithm.algorithm import Algorithm
     from sottovoce.privacy.noise_plan import NoisePlan
     from sottovoce.problem.problem import Problem
+    from sottovoce.study.promise import Promise
 
 DEFAULT_ROUNDS = 2_000
 CONNECT_SECONDS = 10
@@ -49,7 +50,7 @@ SHARED = {
     "seed": "run r depends on (seed, r) alone",
     "strict": "refuse where the answer is expected to be useless",
 }
-"""What ``--help`` says of an option that is stated by its default alone."""
+"""Help texts of options that several commands share."""
 
 _T = TypeVar("_T")
 REQUIRED: Any = MISSING
@@ -61,8 +62,8 @@ def option(default: _T, text: str) -> _T:
 
     A parameter of a command, or a field of a dataclass of options, has it as its default.
     """
-    stated: Any = field(default=default, metadata={"help": text})
-    return cast("_T", stated)
+    declared: Any = field(default=default, metadata={"help": text})
+    return cast("_T", declared)
 
 
 def argument(text: str) -> Any:
@@ -94,18 +95,15 @@ class PrivacyOptions:
     )
 
     @property
-    def stated(self) -> bool:
-        """Whether any option says something."""
+    def is_given(self) -> bool:
+        """Whether any option is given."""
         return any(getattr(self, field.name) for field in fields(self))
 
-    def values(self) -> dict[str, Any]:
-        """Return the promise with its numbers read: each one number, or one per agent."""
-        promise: dict[str, Any] = {"hide": self.hide}
-        for name in ("epsilon", "delta", "radius"):
-            text = getattr(self, name)
-            values = text and numbers(text, name)
-            promise[name] = values[0] if values and len(values) == 1 else values
-        return promise
+    def promise(self) -> Promise:
+        """Return the promise as it was stated, numbers as text."""
+        from sottovoce.study.promise import Promise
+
+        return Promise(epsilon=self.epsilon, delta=self.delta, radius=self.radius, hide=self.hide)
 
     def plan(
         self,
@@ -121,25 +119,24 @@ class PrivacyOptions:
         """Certify a problem, or what is public of it, and return the plan of this promise."""
         from sottovoce.certificate.certificate import certify
         from sottovoce.privacy.trust import SplitCloud
-        from sottovoce.study.promise import promised_plan
 
         certificate = certify(problem.cloud if public else problem, progress=progress)
-        settings: dict[str, Any] = dict(self.margins(problem, method))
-        settings |= {"trust": SplitCloud()} if split else {}
-        settings |= {"allow_undernoised": True} if allow_undernoised else {}
-        return promised_plan(
+        feasible, each_row = self.margins(problem, method)
+        return self.promise().plan(
             problem,
             certificate if self.applied else certificate.for_study(),
-            **self.values(),
             rounds=rounds,
             method=method,
+            trust=SplitCloud() if split else None,
+            feasible=feasible,
+            each_row=each_row,
+            allow_undernoised=allow_undernoised,
             progress=progress,
-            **settings,
         )
 
-    def margins(self, problem: Problem, method: str) -> dict[str, float]:
-        """Return what is asked of answers beside the promise."""
-        return {}
+    def margins(self, problem: Problem, method: str) -> tuple[float | None, bool]:
+        """Return ``feasible`` and ``each_row`` of ``sv.plan``."""
+        return None, False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,8 +148,8 @@ class RunOptions(PrivacyOptions):
     feasible: str | None = None
     each_row: bool = option(False, "with --feasible: for every constraint by itself")
 
-    def margins(self, problem: Problem, method: str) -> dict[str, float]:
-        """Return what is asked of answers, by the options or by the file for a release of sums."""
+    def margins(self, problem: Problem, method: str) -> tuple[float | None, bool]:
+        """Return them by the options, or by the file for a release of sums."""
         from sottovoce.formula.parse import parse_number
 
         value: str | float | None = self.feasible
@@ -161,10 +158,10 @@ class RunOptions(PrivacyOptions):
         if value is None:
             if self.each_row:
                 raise InputError("--each-row must go with --feasible, got it alone")
-            return {}
+            return None, False
         number = parse_number(value, where="--feasible") if isinstance(value, str) else value
         each_row = self.each_row or bool(problem.privacy.get("each_row", False))
-        return {"feasible": float(number), "each_row": each_row}
+        return float(number), each_row
 
 
 def with_options(command: Callable[..., None]) -> Callable[..., None]:
@@ -198,12 +195,12 @@ def with_options(command: Callable[..., None]) -> Callable[..., None]:
     return flattened
 
 
-def _flattened(name: str, kind: Any, stated: object) -> inspect.Parameter:
+def _flattened(name: str, kind: Any, declared: object) -> inspect.Parameter:
     """A parameter as Typer reads it: its type with the help text, and its plain default."""
-    default, text, positional = stated, SHARED.get(name), False
-    if isinstance(stated, Field):
-        default, text = stated.default, stated.metadata.get("help", text)
-        positional = "positional" in stated.metadata
+    default, text, positional = declared, SHARED.get(name), False
+    if isinstance(declared, Field):
+        default, text = declared.default, declared.metadata.get("help", text)
+        positional = "positional" in declared.metadata
     if positional:
         kind = Annotated[kind, typer.Argument(help=text)]
     elif text is not None:
@@ -251,8 +248,8 @@ def run_rounds(problem: Problem, rounds: int | None) -> int:
     """Return the rounds to run: the option's, else the problem file's, else 2,000."""
     from sottovoce.arguments import whole
 
-    stated = problem.schedule.get("rounds", problem.privacy.get("rounds", DEFAULT_ROUNDS))
-    return whole("rounds", stated if rounds is None else rounds, least=1)
+    of_file = problem.schedule.get("rounds", problem.privacy.get("rounds", DEFAULT_ROUNDS))
+    return whole("rounds", of_file if rounds is None else rounds, least=1)
 
 
 def algorithm_for(problem: Problem, name: str | None = None, *, method: str = "joint") -> Algorithm:
@@ -299,12 +296,20 @@ def make_folder(out: Path | None) -> None:
 
 @contextmanager
 def study(
-    problem: str, cluster: str | None = None, out: Path | None = None
+    problem: str,
+    cluster: str | None = None,
+    out: Path | None = None,
+    *,
+    doing: str = "reading",
+    patience: float = PATIENCE_SECONDS,
 ) -> Iterator[tuple[Progress, Executor | None]]:
     """Make the folder for results, connect to a cluster, and show progress."""
     make_folder(out)
-    with on_cluster(cluster) as executor, shown(f"reading {problem}") as tell:
-        yield tell, executor
+    with (
+        shown(f"{doing} {problem}", patience=patience) as report,
+        on_cluster(cluster) as executor,
+    ):
+        yield report, executor
 
 
 def draw_figure(plot: Callable[[Path], object], file: Path | None) -> None:

@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 import numpy as np
-from rich.markup import escape
-from rich.table import Table
 
-from sottovoce.cli.console import picked, table_of
+from sottovoce.cli.console import picked
 from sottovoce.formula.canonical import substitute
 from sottovoce.formula.expression import ZERO, Expression, nodes, number, symbol
 from sottovoce.privacy.adjacency import adjacency_of
-from sottovoce.privacy.feasibility import nearest_zero, unsafe_fallbacks
+from sottovoce.privacy.feasibility import default_fallbacks, unsafe_fallbacks
 from sottovoce.privacy.gaussian import Attacker
 from sottovoce.privacy.statement import down, feasibility_data, hidden, not_covered, up
 from sottovoce.privacy.trust import WORDS, trust_of
-from sottovoce.problem.problem import violation
+from sottovoce.simulation.summary import constraint_violations
+from sottovoce.tables import PlainTable, cut
 
 if TYPE_CHECKING:
     from sottovoce.certificate.certificate import Certificate
@@ -28,10 +27,11 @@ if TYPE_CHECKING:
     from sottovoce.problem.constraints import Constraint
     from sottovoce.simulation.result import Result
 
-_SHOWN = 24
-_AGENTS = 10_000  # agents up to which a plan's data lists all
-_DIGITS = 9  # numbers longer than this are shown with six digits
-_LONG = 240
+_MOST_ROWS = 24  # of a table
+_MOST_AGENTS = 10_000  # up to which a plan's data lists all
+_MOST_ENTRIES = 100_000  # of a sensitivity matrix up to which a certificate's data has it
+_MOST_DIGITS = 9  # of a number in a formula; longer ones are shown with six
+_MOST_LETTERS = 240  # of a formula
 _QUANTILES = {"p5": 5, "median": 50, "p95": 95}
 _QUANTITIES = {
     "error_x": "|x - x_hat|",
@@ -43,24 +43,17 @@ _QUANTITIES = {
     "last_error_price": "|price - price_hat| of the last iterate",
 }
 _IN_SUMMARY = ("violation", "objective")
-_COLOURS = {
-    "proven": "green",
-    "numerical": "yellow",
-    "fails": "bold red",
-    "unchecked": "cyan",
-    "note": "cyan",
-}
 
 
 def certificate_data(certificate: Certificate) -> dict[str, object]:
     """Return a certificate as plain data.
 
     ``sensitivity.upper[o][l]`` is the certified ``S[o, l]`` and ``found`` the largest value seen,
-    one row per sum; ``sums`` says which sums there are, of what and why. For fleets, where the
+    one row per sum; ``sums`` lists the sums with their formula and origin. For fleets, where the
     matrix has millions of columns, only the largest entry per sum is given.
     """
     S = certificate.sensitivity
-    small = S.outputs * S.agents <= 100_000
+    small = S.outputs * S.agents <= _MOST_ENTRIES
     return {
         "fingerprint": certificate.fingerprint,
         "agents": certificate.cloud.agents,
@@ -70,8 +63,8 @@ def certificate_data(certificate: Certificate) -> dict[str, object]:
             picked(assumption, "name", "status", "detail", "witness")
             for assumption in certificate.assumptions
         ],
-        "domain": [_box(g) for g in certificate.domain],
-        "original_domain": [_box(g) for g in certificate.cloud.groups],
+        "domain": [_box_data(g) for g in certificate.domain],
+        "original_domain": [_box_data(g) for g in certificate.cloud.groups],
         "sums": list(_sum_rows(certificate)),
         "outputs": certificate.cloud.sums.labels(),
         "sensitivity": {
@@ -82,17 +75,17 @@ def certificate_data(certificate: Certificate) -> dict[str, object]:
     }
 
 
-def certificate_tables(certificate: Certificate) -> list[Table]:
+def certificate_tables(certificate: Certificate) -> list[PlainTable]:
     """Return a certificate as tables: assumptions, domain, sums and sensitivities."""
     return [
-        _assumptions(certificate),
-        _domain(certificate),
-        _sums(certificate),
-        _sensitivities(certificate),
+        _assumption_table(certificate),
+        _domain_table(certificate),
+        _sum_table(certificate),
+        _sensitivity_table(certificate),
     ]
 
 
-def _box(group: Group) -> dict[str, object]:
+def _box_data(group: Group) -> dict[str, object]:
     return {
         "name": group.name,
         "agents": group.count,
@@ -101,135 +94,141 @@ def _box(group: Group) -> dict[str, object]:
     }
 
 
-def _assumptions(certificate: Certificate) -> Table:
-    columns = ("assumption", "status", "how")
-    table = table_of("Assumptions of Theorem 1", *columns, words=True)
+def _assumption_table(certificate: Certificate) -> PlainTable:
+    rows = []
     for a in certificate.assumptions:
         witness = ", ".join(f"{name} = {v:.6g}" for name, v in (a.witness or {}).items())
-        how = a.detail if a.witness is None else f"{a.detail} at {witness}"
-        table.add_row(a.name, f"[{_COLOURS[a.status]}]{a.status}[/]", how)
-    return table
+        rows.append(
+            (a.name, a.status, f"{a.detail} at {witness}" if a.witness is not None else a.detail)
+        )
+    columns = ("assumption", "status", "how")
+    return _framed_table("Assumptions of Theorem 1", columns, rows, words=True)
 
 
-def _domain(certificate: Certificate) -> Table:
+def _domain_table(certificate: Certificate) -> PlainTable:
     title = "Domain: original box and what the constraints leave of it, plus a margin"
-    table = table_of(title, "agent", "original", "kept", words=True)
-    for before, after in zip(certificate.cloud.groups, certificate.domain, strict=True):
-        for c, component in enumerate(before.symbols[:_SHOWN]):
-            table.add_row(component.name, _range(before, c), _range(after, c))
-    return table
+    rows = [
+        (component.name, _format_range(original, c), _format_range(tightened, c))
+        for original, tightened in zip(certificate.cloud.groups, certificate.domain, strict=True)
+        for c, component in enumerate(original.symbols[:_MOST_ROWS])
+    ]
+    return _framed_table(title, ("agent", "original", "tightened"), rows, words=True)
 
 
-def _range(group: Group, c: int) -> str:
+def _framed_table(
+    title: str, columns: tuple[str, ...], rows: Iterable[tuple[str, ...]], *, words: bool = False
+) -> PlainTable:
+    return PlainTable(title=title, columns=columns, rows=tuple(rows), framed=True, words=words)
+
+
+def _format_range(group: Group, c: int) -> str:
     return f"[{group.lower[:, c].min():.6g}, {group.upper[:, c].max():.6g}]"
 
 
 def _sum_rows(certificate: Certificate) -> Iterator[dict[str, str | None]]:
     """Yield every sum, and every constraint that became none, in words."""
     sums, labels = certificate.cloud.sums, certificate.cloud.sums.labels()
-    together = {row: (r.symbols, r.rows, r.phi) for r in sums.regions for row in r.rows}
-    together |= {row: (t.symbols, t.rows, t.formula) for t in sums.costs for row in t.rows}
+    jointly = {row: (r.symbols, r.rows, r.phi) for r in sums.regions for row in r.rows}
+    jointly |= {row: (t.symbols, t.rows, t.formula) for t in sums.costs for row in t.rows}
     costs = {row for term in sums.costs for row in term.rows}
     origins = [(origin.name, origin.how) for origin in sums.origins for _ in range(origin.count)]
     origins += [("public cost", "a sum that the cost depends on")] * (sums.count - len(origins))
     places = ((family, r) for family in sums.families for r in range(family.rows))
     for row, (family, r) in enumerate(places):
-        must = _interval(sums.lower[row], sums.upper[row])
-        if row in together:
-            symbols, rows, formula = together[row]
+        must = _format_interval(sums.lower[row], sums.upper[row])
+        if row in jointly:
+            symbols, rows, formula = jointly[row]
             names = dict(zip(symbols, (symbol(labels[o]) for o in rows), strict=True))
-            phi = _shown(substitute(formula, names))
+            phi = _format_formula(substitute(formula, names))
             bounded = np.isfinite(sums.lower[row]) or np.isfinite(sums.upper[row])
             cost = f"{must}, costs {phi}" if bounded else f"costs {phi}"
             must = cost if row in costs else f"{phi} <= 0"
         yield {
             "constraint": origins[row][0],
             "sum": labels[row],
-            "formula": _formula(family, r),
+            "formula": _format_sum(family, r),
             "must": must,
             "why": origins[row][1],
         }
     local = {row.label for rows in certificate.cloud.local_rows for row in rows}
     for single in certificate.cloud.separable:
-        kept = "names one agent, which keeps it locally: no multiplier, no release"
+        own_row = "names one agent, which keeps it locally: no multiplier, no release"
         bound = "names one component of one state: a bound, no multiplier, no release"
         yield {
             "constraint": single.name,
             "sum": None,
-            "formula": _shown(single.rest[0]),
+            "formula": _format_formula(single.rest[0]),
             "must": "= 0" if single.equality else "<= 0",
-            "why": kept if single.name in local else bound,
+            "why": own_row if single.name in local else bound,
         }
 
 
-def _formula(family: Constraint, row: int) -> str:
+def _format_sum(family: Constraint, row: int) -> str:
     texts = []
     for part in family.sums:
         weighted = "" if part.weights is None else "weights of "
-        term = _shown(part.terms[row % len(part.terms)])
+        term = _format_formula(part.terms[row % len(part.terms)])
         texts.append(f"sum over {part.group.name} of {weighted}{term}")
     rest = family.named[row] if family.named else ZERO
-    return " + ".join([*texts, *([_shown(rest)] if not rest.is_zero else [])])
+    return " + ".join([*texts, *([_format_formula(rest)] if not rest.is_zero else [])])
 
 
-def _shown(formula: Expression) -> str:
+def _format_formula(formula: Expression) -> str:
     """A formula for people: long fractions as decimals, and no longer than a screen."""
-    long = [n for n in nodes((formula,)) if n.is_number and len(str(n.value)) > _DIGITS]
+    long = [n for n in nodes((formula,)) if n.is_number and len(str(n.value)) > _MOST_DIGITS]
     text = str(substitute(formula, {n: number(float(f"{float(n.value):.6g}")) for n in long}))
-    return text if len(text) <= _LONG else f"{text[: _LONG - 3]}..."
+    return cut(text, _MOST_LETTERS)
 
 
-def _interval(lower: float, upper: float) -> str:
+def _format_interval(lower: float, upper: float) -> str:
     if lower == upper:
         return f"= {upper:.6g}"
     return f"<= {upper:.6g}" if np.isinf(lower) else f"between {lower:.6g} and {upper:.6g}"
 
 
-def _sums(certificate: Certificate) -> Table:
+def _sum_table(certificate: Certificate) -> PlainTable:
     title = "Sums: what agents contribute to, and where it must lie"
     columns = ("constraint", "sum", "formula", "must be", "why")
-    table = table_of(title, *columns, words=True)
-    rows = list(_sum_rows(certificate))
-    for row in rows[:_SHOWN]:
-        table.add_row(*(escape(cell or "none") for cell in row.values()))
-    if len(rows) > _SHOWN:
-        table.add_row(f"... {len(rows) - _SHOWN} more", "", "", "", "")
-    return table
+    listed = list(_sum_rows(certificate))
+    rows = [tuple(cell or "none" for cell in row.values()) for row in listed[:_MOST_ROWS]]
+    if len(listed) > _MOST_ROWS:
+        rows.append((f"... {len(listed) - _MOST_ROWS} more", "", "", "", ""))
+    return _framed_table(title, columns, rows, words=True)
 
 
-def _sensitivities(certificate: Certificate) -> Table:
-    S = certificate.sensitivity
-    table = table_of(
-        f"Sensitivity S of outputs to agents: certified bound and largest value found "
+def _sensitivity_table(certificate: Certificate) -> PlainTable:
+    S, labels = certificate.sensitivity, certificate.cloud.sums.labels()
+    if S.agents > _MOST_ROWS:
+        peaks = list(zip(labels, S.largest(), strict=True))[:_MOST_ROWS]
+        rows = [(label, f"worst of {S.agents:,}", up(peak, 9), "") for label, peak in peaks]
+    else:
+        upper, attained, names = S.dense(), S.dense_attained(), certificate.cloud.agent_labels()
+        rows = [
+            (labels[o], names[agent], up(upper[o, agent], 9), down(attained[o, agent], 9))
+            for o, agent in np.argwhere(upper > 0)
+        ]
+    return _framed_table(
+        "Sensitivity S of outputs to agents: certified bound and largest value attained "
         f"(largest gap {up(100 * S.gap(), 3)}%)",
-        *("output", "agent", "certified", "found"),
+        ("output", "agent", "certified", "attained"),
+        rows,
     )
-    labels = certificate.cloud.sums.labels()
-    if S.agents > _SHOWN:
-        for label, peak in list(zip(labels, S.largest(), strict=True))[:_SHOWN]:
-            table.add_row(label, f"worst of {S.agents:,}", up(peak, 9), "")
-        return table
-    upper, found, names = S.dense(), S.dense_attained(), certificate.cloud.agent_labels()
-    for o, agent in np.argwhere(upper > 0):
-        bound, seen = up(upper[o, agent], 9), down(found[o, agent], 9)
-        table.add_row(labels[o], names[agent], bound, seen)
-    return table
 
 
 def unsafe_defaults(certificate: Certificate) -> list[str]:
     """Name the agents whose default public fallback may violate a constraint beside answers."""
     domain = certificate.domain
-    unsafe = unsafe_fallbacks(certificate.cloud.sums, domain, nearest_zero(domain)).tolist()
+    unsafe = unsafe_fallbacks(certificate.cloud.sums, domain, default_fallbacks(domain)).tolist()
     labels = certificate.cloud.agent_labels()
     return [label for label, flag in zip(labels, unsafe, strict=True) if flag]
 
 
 def fallback_words(unsafe: Sequence[str]) -> str:
-    """Say whose fallbacks are not safe, and what to do, in Rich's markup."""
-    named = ", ".join(unsafe[:_SHOWN]) + (", ..." if len(unsafe) > _SHOWN else "")
+    """Say whose fallbacks are not safe, and what to do."""
+    named = ", ".join(unsafe[:_MOST_ROWS]) + (", ..." if len(unsafe) > _MOST_ROWS else "")
     return (
-        f"[yellow]{len(unsafe):,} of the public fallbacks may violate a constraint beside answers "
-        f"of others[/]: {escape(named)}. Unless these agents start elsewhere, give them a fallback "
+        f"{len(unsafe):,} of the public fallbacks may violate a constraint beside answers "
+        f"of others: {named}. Unless these agents start elsewhere, give them a fallback "
         "that contributes the least they can to sums with an upper limit, the most to sums with a "
         "lower one (docs/explanation/feasible.md)"
     )
@@ -237,10 +236,8 @@ def fallback_words(unsafe: Sequence[str]) -> str:
 
 def plan_data(plan: NoisePlan) -> dict[str, object]:
     """Return a plan as plain data; of more than 10,000 agents only the worst off is listed."""
-    few = plan.cloud.agents <= _AGENTS
-    guarantees = (
-        [plan.guarantee(a) for a in range(plan.cloud.agents)] if few else [plan.guarantee()]
-    )
+    all_agents = range(plan.cloud.agents) if plan.cloud.agents <= _MOST_AGENTS else [None]
+    guarantees = [plan.guarantee(agent) for agent in all_agents]
     return {
         "method": plan.method,
         "hide": plan.hide.kind,
@@ -270,10 +267,12 @@ def plan_data(plan: NoisePlan) -> dict[str, object]:
     }
 
 
-def _finals(result: Result) -> dict[str, Array | None]:
+def _final_quantiles(result: Result) -> dict[str, Array | None]:
     """Quantiles over the runs of what was measured last; None where the saddle is not known."""
-    good = result.failed == 0
-    ends = {name: getattr(result.trace, name)[good, -1] for name in _QUANTITIES if good.any()}
+    completed = result.failed == 0
+    ends = {
+        name: getattr(result.trace, name)[completed, -1] for name in _QUANTITIES if completed.any()
+    }
     shares = list(_QUANTILES.values())
     return {
         name: np.percentile(values, shares) if np.isfinite(values).all() else None
@@ -285,36 +284,19 @@ def result_data(result: Result) -> dict[str, object]:
     """Return the figures of an ensemble after its last round as plain data."""
     finals = {
         name: None if values is None else dict(zip(_QUANTILES, values, strict=True))
-        for name, values in _finals(result).items()
+        for name, values in _final_quantiles(result).items()
     }
     return {
         **picked(result, "runs", "rounds", "requested", "seed", "interrupted", "confirmed"),
         "failed": {str(r + 1): int(k) for r, k in enumerate(result.failed) if k > 0},
         **picked(result, "seconds", "algorithm", "noise"),
         "final": finals,
-        "constraints": _constraints(result),
+        "constraints": constraint_violations(result.assessment(), result.failed == 0),
         "promise": result.assessment().promise,
     }
 
 
-def _constraints(result: Result) -> list[dict[str, object]]:
-    """The violation of every constraint over the runs that did not fail, the worst of them."""
-    assessment, good = result.assessment(), result.failed == 0
-    off = violation(assessment.rows[good], assessment.equality)
-    return [
-        {
-            "name": name,
-            "equality": bool(assessment.equality[j]),
-            "scale": float(assessment.scale[j]),
-            "largest_violation": float(off[:, j].max(initial=0.0)),
-            "percent_of_scale": float(100 * off[:, j].max(initial=0.0) / assessment.scale[j]),
-            "share_of_runs": float((off[:, j] > 0).mean()) if good.any() else None,
-        }
-        for j, name in enumerate(assessment.row_labels)
-    ]
-
-
-def result_table(result: Result) -> Table:
+def result_table(result: Result) -> PlainTable:
     """Return the errors of an ensemble after its last round."""
     failed = int((result.failed > 0).sum())
     title = f"{result.rounds:,} rounds, {result.runs} run{'s' if result.runs > 1 else ''}, "
@@ -323,16 +305,16 @@ def result_table(result: Result) -> Table:
     if result.confirmed is not None:
         title += f", {int(result.confirmed.sum())} confirmed"
     title += f", interrupted before round {result.requested:,}" if result.interrupted else ""
-    columns = ("after the last round", "5%", "median", "95%")
-    table = table_of(title, *columns)
-    for name, values in _finals(result).items():
-        if values is not None and name not in _IN_SUMMARY:
-            table.add_row(_QUANTITIES[name], *(f"{v:.6g}" for v in values))
-    return table
+    rows = [
+        (_QUANTITIES[name], *(f"{v:.6g}" for v in values))
+        for name, values in _final_quantiles(result).items()
+        if values is not None and name not in _IN_SUMMARY
+    ]
+    return _framed_table(title, ("after the last round", "5%", "median", "95%"), rows)
 
 
-def status_table(summary: RunSummary) -> Table:
-    """Return a run by what its store says."""
+def status_table(summary: RunSummary) -> PlainTable:
+    """Return the state of a run from its store."""
     config, reason = summary.config, f": {summary.reason}" if summary.reason else ""
     total = "" if config is None else f" of {config.rounds:,}"
     rows = {
@@ -344,11 +326,11 @@ def status_table(summary: RunSummary) -> Table:
         promise = config.promise
         figures = {name: up(promise[name], 4) for name in ("epsilon", "delta", "gdp_mu")}
         hide = adjacency_of(promise["hide"], radius=promise["radius"], rounds=promise["rounds"])
-        kept = "no margin: an active limit is exceeded by about every second answer"
+        margin = "no margin: an active limit is exceeded by about every second answer"
         if (feasible := promise.get("feasible")) is not None:
             each = "a certain one" if feasible["each_row"] else "one"
             rest = up(1.0 - feasible["probability"], 3)
-            kept = f"P(the answer is confirmed and violates {each}) <= {rest}"
+            margin = f"P(the answer is confirmed and violates {each}) <= {rest}"
         rows |= {
             "run": config.run_id,
             "noise": config.noise,
@@ -357,7 +339,7 @@ def status_table(summary: RunSummary) -> Table:
             ),
             f"hidden ({hide.kind})": hidden(hide),
             "trust": WORDS[trust_of(promise.get("trust", "one")).kind],
-            "constraints": kept,
+            "constraints": margin,
         }
     refused = ", ".join(f"{code} {n:,}" for code, n in sorted(summary.incidents.items()))
     rows |= {
@@ -365,7 +347,4 @@ def status_table(summary: RunSummary) -> Table:
         "held": f"{summary.held:,} agent-rounds",
         "refused, clipped": refused or "none",
     }
-    table = Table(show_header=False)
-    for row in rows.items():
-        table.add_row(*row)
-    return table
+    return _framed_table("", (), rows.items(), words=True)

@@ -133,7 +133,7 @@ def _plan_of_cloud(folder: Path, options: CloudOptions) -> tuple[NoisePlan, int,
             progress=tell,
         )
         # The cloud knows no objective: only public figures can tell it what to expect.
-        warn_if_useless(predict_publicly(plan, rounds), strict=options.strict, say=_log_useless)
+        warn_if_useless(predict_publicly(plan, rounds), strict=options.strict, show=_log_useless)
     return plan, rounds, algorithm
 
 

@@ -17,9 +17,7 @@ from sottovoce.cli.options import (
     argument,
     draw_figure,
     load,
-    make_folder,
     numbers,
-    on_cluster,
     one_number,
     option,
     run_rounds,
@@ -27,7 +25,6 @@ from sottovoce.cli.options import (
     with_options,
 )
 from sottovoce.errors import InputError
-from sottovoce.progress import shown
 
 if TYPE_CHECKING:
     from sottovoce.problem.problem import Problem
@@ -50,18 +47,18 @@ def check_command(
 
     Example: sottovoce check examples/paper --json
     """
-    with study(problem) as (tell, _):
+    with study(problem) as (report, _):
         from sottovoce.certificate.certificate import certify
         from sottovoce.cli import reports
 
-        stated = load(problem)
-        certificate = certify(stated, tighten=not original, progress=tell)
-        hard = any(family.hard for family in stated.constraints) or "feasible" in stated.privacy
+        loaded = load(problem)
+        certificate = certify(loaded, tighten=not original, progress=report)
+        hard = any(family.hard for family in loaded.constraints) or "feasible" in loaded.privacy
         unsafe = reports.unsafe_defaults(certificate) if hard else []
     data = reports.certificate_data(certificate) | {"unsafe_fallbacks": unsafe}
     show_result(data, *reports.certificate_tables(certificate), json=json)
     if unsafe and not json:
-        console.print(reports.fallback_words(unsafe))
+        console.print(reports.fallback_words(unsafe), style="yellow", markup=False)
     if not certificate.holds:
         raise typer.Exit(1)
 
@@ -83,21 +80,21 @@ def plan_command(
 
     Example: sottovoce plan examples/paper --epsilon 'ln(3)' --delta 0.05 --radius 1
     """
-    with study(problem) as (tell, _):
+    with study(problem) as (report, _):
         from sottovoce.cli.reports import plan_data
         from sottovoce.study.prediction import expect
 
-        stated = load(problem)
+        loaded = load(problem)
         plan = promise.plan(
-            stated,
+            loaded,
             rounds=rounds,
             method=method,
             allow_undernoised=allow_undernoised,
             split=split,
-            progress=tell,
+            progress=report,
         )
-        tell("predicting what the answer will be worth")
-        prediction = expect(stated, plan, plan.rounds)
+        report("predicting what the answer will be worth")
+        prediction = expect(loaded, plan, plan.rounds)
     warn_if_useless(prediction, strict=strict)
     show_result(plan_data(plan), str(plan), json=json)
 
@@ -125,7 +122,7 @@ def advise_command(
 
     Example: sottovoce advise gallery:chargers --plot advice.png
     """
-    with study(problem, cluster) as (tell, executor):
+    with study(problem, cluster) as (report, executor):
         from sottovoce.study.advise import advise
 
         advice = advise(
@@ -138,7 +135,7 @@ def advise_command(
             accuracy=accuracy,
             feasible=feasible,
             simulate=simulate,
-            progress=tell,
+            progress=report,
             executor=executor,
         )
     line = ("For the top of problem.toml:\n", advice.line) if advice.line else ()
@@ -167,27 +164,28 @@ def simulate_command(
 
     Example: sottovoce simulate examples/paper --rounds 20000 --runs 64 --out out
     """
-    make_folder(out)
-    doing = f"certifying and planning {problem}"
-    with shown(doing, patience=0.0) as tell, on_cluster(cluster) as executor:
+    with study(problem, cluster, out, doing="certifying and planning", patience=0.0) as (
+        report,
+        executor,
+    ):
         from sottovoce.cli.reports import result_data, result_table
         from sottovoce.simulation.simulate import simulate
         from sottovoce.study.prediction import expect
 
-        stated = load(problem)
-        count = run_rounds(stated, rounds)
+        loaded = load(problem)
+        count = run_rounds(loaded, rounds)
         plan = None
-        if stated.privacy or promise.stated:
-            plan = promise.plan(stated, rounds=count, progress=tell)
-            warn_if_useless(expect(stated, plan, count), strict=strict)
+        if loaded.privacy or promise.is_given:
+            plan = promise.plan(loaded, rounds=count, progress=report)
+            warn_if_useless(expect(loaded, plan, count), strict=strict)
         result = simulate(
-            stated,
+            loaded,
             plan,
             rounds=count,
             runs=runs,
             seed=seed,
-            algorithm=algorithm_for(stated, algorithm),
-            progress=tell,
+            algorithm=algorithm_for(loaded, algorithm),
+            progress=report,
             executor=executor,
         )
     files = []
@@ -233,31 +231,31 @@ def compare_command(
 
     Example: sottovoce compare examples/paper --rounds 500,2000,10000 --out out
     """
-    with study(problem, cluster, out) as (tell, executor):
+    with study(problem, cluster, out) as (report, executor):
         from sottovoce.privacy.releases import ALGORITHMS
         from sottovoce.study.compare import compare, curve_rounds
 
-        asked, stated = _counts(rounds), load(problem)
-        known = [algorithm_for(stated, name) for name in ("dual-averaging", *ALGORITHMS)]
+        horizons, loaded = _read_rounds(rounds), load(problem)
+        known = [algorithm_for(loaded, name) for name in ("dual-averaging", *ALGORITHMS)]
         comparison = compare(
-            stated,
-            **promise.values(),
-            rounds=asked if out is None else curve_rounds(asked),
+            loaded,
+            **asdict(promise.promise()),
+            rounds=horizons if out is None else curve_rounds(horizons),
             runs=runs,
             seed=seed,
             algorithms={type(algorithm).__name__: algorithm for algorithm in known},
-            progress=tell,
+            progress=report,
             executor=executor,
         )
-    data = comparison.data(asked)
-    show_result(data, comparison.table(asked), json=json)
+    data = comparison.data(horizons)
+    show_result(data, comparison.table(horizons), json=json)
     if out is not None:
         (out / "compare.json").write_text(json_of(data), encoding="utf-8")
         errors.print(f"data: {out / 'compare.json'}", soft_wrap=True)
         draw_figure(comparison.plot, out / "compare.png" if comparison.rows else None)
 
 
-def _counts(text: str) -> list[int]:
+def _read_rounds(text: str) -> list[int]:
     from sottovoce.arguments import whole
 
     try:
@@ -273,7 +271,8 @@ def audit_command(
     problem: ProblemName,
     promise: PrivacyOptions,
     agent: str | None = option(
-        None, "whose behaviour to tell: a label, or a number from 1; the worst-off by default"
+        None,
+        "whose behaviour to distinguish: a label, or a number from 1; the worst-off by default",
     ),
     runs: int | None = option(None, f"games per world ({_GAMES})"),
     rounds: int | None = option(None, f"rounds per game ({_GAME_ROUNDS})"),
@@ -302,38 +301,38 @@ def audit_command(
                 )
         _audit_store(problem, store, promise, method, json=json)
         return
-    with study(problem, cluster, out) as (tell, executor):
+    with study(problem, cluster, out) as (report, executor):
         from sottovoce.privacy.adjacency import Trajectory
         from sottovoce.study.audit import audit
 
-        stated, length = load(problem), _GAME_ROUNDS if rounds is None else rounds
-        kind = promise.hide or stated.privacy.get("hide", Trajectory.kind)
+        loaded, game_rounds = load(problem), _GAME_ROUNDS if rounds is None else rounds
+        kind = promise.hide or loaded.privacy.get("hide", Trajectory.kind)
         plan = promise.plan(
-            stated,
+            loaded,
             # Under a trajectory rounds are free: the plan covers those of the problem.
-            rounds=None if kind == Trajectory.kind else length,
+            rounds=None if kind == Trajectory.kind else game_rounds,
             method=method,
             split=view is not None,
-            progress=tell,
+            progress=report,
         )
-        report = audit(
-            stated,
+        audited = audit(
+            loaded,
             plan,
-            agent=None if agent is None else _agent_index(stated, agent),
+            agent=None if agent is None else _find_agent(loaded, agent),
             runs=_GAMES if runs is None else runs,
-            rounds=length,
-            algorithm=algorithm_for(stated, algorithm, method=method),
-            progress=tell,
+            rounds=game_rounds,
+            algorithm=algorithm_for(loaded, algorithm, method=method),
+            progress=report,
             executor=executor,
             view=view or "outside",
         )
-    show_result(report.data(), report.table(), "", report.noise.table(), json=json)
-    draw_figure(report.plot, None if out is None else out / "audit.png")
-    if not report.passed:
+    show_result(audited.data(), audited.table(), "", audited.noise.table(), json=json)
+    draw_figure(audited.plot, None if out is None else out / "audit.png")
+    if not audited.passed:
         raise typer.Exit(1)
 
 
-def _agent_index(problem: Problem, text: str) -> int:
+def _find_agent(problem: Problem, text: str) -> int:
     """The index, from 0, of an agent that the command line names by its label or from 1."""
     from sottovoce.arguments import whole
     from sottovoce.errors import ProblemError
@@ -349,7 +348,7 @@ def _audit_store(
     folder: str, store: Path, promise: PrivacyOptions, method: str, *, json: bool
 ) -> None:
     """Check the noise of a finished run; problem.toml is enough, as for the cloud."""
-    with study(folder) as (tell, _):
+    with study(folder) as (report, _):
         from sottovoce.network.store import summarise
         from sottovoce.study.noise import audit_store
 
@@ -362,12 +361,12 @@ def _audit_store(
         options = RunOptions(**asdict(promise), feasible=probability, each_row=each_row)
         plan = options.plan(
             load(folder, agents=()), public=True, rounds=run.get("rounds"), method=method,
-            progress=tell,
+            progress=report,
         )  # fmt: skip
-        tell("checking the noise of the run")
-        report = audit_store(plan, store)
-    show_result(report.data(), report.noise.table(report.title), json=json)
-    if not report.noise.passed:
+        report("checking the noise of the run")
+        audited = audit_store(plan, store)
+    show_result(audited.data(), audited.noise.table(audited.title), json=json)
+    if not audited.noise.passed:
         raise typer.Exit(1)
 
 
@@ -382,10 +381,9 @@ def paper_command(
 
     Example: sottovoce paper --runs 32 --out out
     """
-    make_folder(out)
-    with shown("the paper's problem") as tell:
+    with study("the paper's problem", out=out) as (report, _):
         from sottovoce.paper.reproduction import reproduce
 
-        reproduced = reproduce(runs=runs, seed=seed, progress=tell)
+        reproduced = reproduce(runs=runs, seed=seed, progress=report)
     show_result(reproduced.data(), *reproduced.tables(), json=json)
     draw_figure(reproduced.plot, None if out is None else out / "paper.png")

@@ -215,7 +215,7 @@ def make_config(
             "agent": worst.name,
             "gdp_mu": worst.gdp_mu,
             "epsilon": worst.epsilon,
-            "delta": worst.asked[1],
+            "delta": worst.requested[1],
             "trust": plan.trust.kind,
             "feasible": feasible,
         },

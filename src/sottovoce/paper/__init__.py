@@ -1,12 +1,14 @@
 """The paper's own method, complete: Hale and Egerstedt's release, algorithm, plan and figures.
 
 Agents send states; the cloud releases noisy values and gradients of the constraints (Theorems 2
-and 3) and takes the steps of Algorithm 1. Outside of this folder nothing knows it: plans,
-simulations and the network reach it through ``sottovoce.privacy.releases``.
+and 3) and takes the steps of Algorithm 1. Plans, simulations and the network reach it through the
+registry in ``sottovoce.privacy.releases``, by the name "paper".
 """
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
+
+from sottovoce.privacy.releases import register_release
 
 if TYPE_CHECKING:
     from sottovoce.paper.paper_plan import Constants as Constants
@@ -27,6 +29,10 @@ _MODULES = {
     "reproduce": "reproduction.reproduce",
 }
 __all__ = sorted(_MODULES)
+
+register_release(
+    "paper", "tikhonov", load=lambda: import_module("sottovoce.paper.paper_release").RELEASE
+)
 
 
 def __getattr__(name: str) -> Any:

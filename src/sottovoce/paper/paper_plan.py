@@ -21,11 +21,11 @@ from sottovoce.formula.expression import Expression, exactly
 from sottovoce.formula.intervals import Interval
 from sottovoce.paper.paper_release import RELEASE
 from sottovoce.privacy.adjacency import Adjacency, Everything
-from sottovoce.privacy.allocation import rounding_spent, spent
+from sottovoce.privacy.allocation import mu_spent, rounding_mu
 from sottovoce.privacy.gaussian import kappa
 from sottovoce.privacy.noise_plan import NoisePlan, Output
 from sottovoce.privacy.plan import (
-    AskedPrivacy,
+    RequestedPrivacy,
     pair_reach,
     require_certificate,
     require_moderate,
@@ -133,30 +133,30 @@ def paper_plan(
     if constants is not None:
         instance("constants", constants, Constants, "sv.paper.Constants(...)")
     _require_known_rows(cloud)
-    asked = AskedPrivacy.per_agent(cloud, epsilon, delta)
-    reach = _reach(hide, cloud.groups)
-    with watched(progress) as tell:
-        tell(f"planning: noise for {cloud.agents:,} agents")
-        S, entries, sigma = paper_noise(cloud, asked, reach, constants)
-        errors, sizes = _evaluation_errors(cloud, entries)
+    requested = RequestedPrivacy.per_agent(cloud, epsilon, delta)
+    reach = _bound_reach(hide, cloud.groups)
+    with watched(progress) as report:
+        report(f"planning: noise for {cloud.agents:,} agents")
+        S, entries, sigma = paper_noise(cloud, requested, reach, constants)
+        errors, sizes = _bound_errors(cloud, entries)
         require_moderate_influence(S)
         require_moderate("the paper's sigma", sigma)
 
     def spends(sigma: Array) -> Array:
-        return spent(S, sigma, reach, errors, hide.rounds)
+        return mu_spent(S, sigma, reach, errors, hide.rounds)
 
     certified = each_mechanism_keeps(
-        cloud, entries, sigma, spends, asked.mu, allow_undernoised=allow_undernoised
+        cloud, entries, sigma, spends, requested.mu, allow_undernoised=allow_undernoised
     )
     noise = NoisePlan(
         cloud=cloud,
         hide=hide,
-        epsilon=asked.epsilon,
-        delta=asked.delta,
-        outputs=tuple(_outputs(cloud, entries, sigma)),
+        epsilon=requested.epsilon,
+        delta=requested.delta,
+        outputs=tuple(_name_outputs(cloud, entries, sigma)),
         domain=cloud.groups,
         gdp_mu=read_only(spends(sigma)),
-        gdp_rounding=rounding_spent(sigma, errors, hide.rounds),
+        gdp_rounding=rounding_mu(sigma, errors, hide.rounds),
         certified=certified,
         release=RELEASE,
     )
@@ -182,7 +182,7 @@ def _require_known_rows(cloud: CloudView) -> None:
                 )
 
 
-def _reach(hide: Adjacency, groups: Sequence[Group]) -> Array:
+def _bound_reach(hide: Adjacency, groups: Sequence[Group]) -> Array:
     """R_l for outputs that are not sums: any two states lie within a box's diameter."""
     if not isinstance(hide, Everything):
         return pair_reach(hide, sum(group.count for group in groups))
@@ -195,7 +195,7 @@ def _reach(hide: Adjacency, groups: Sequence[Group]) -> Array:
 
 
 def paper_noise(
-    cloud: CloudView, asked: AskedPrivacy, reach: Array, constants: Constants | None
+    cloud: CloudView, requested: RequestedPrivacy, reach: Array, constants: Constants | None
 ) -> tuple[Sensitivity, tuple[GradientEntry, ...], Array]:
     """Return S over the original X, the entries released and one sigma per output."""
     K = constants or certified_constants(cloud)[0]
@@ -203,9 +203,9 @@ def paper_noise(
         raise InputError(
             f"constants must have one K_g'^i per agent ({cloud.agents}), got {len(K.k_prime)}"
         )
-    pairs = {*zip(asked.epsilon.tolist(), asked.delta.tolist(), strict=True)}
+    pairs = {*zip(requested.epsilon.tolist(), requested.delta.tolist(), strict=True)}
     factor = max(kappa(e, d) for e, d in pairs) * float(reach.max())
-    entries = tuple(_entries(cloud, K.k_prime))
+    entries = tuple(_list_entries(cloud, K.k_prime))
     of_entries = [factor * K.k_prime[entry.agent] for entry in entries]
     sigma = np.append(np.full(cloud.rows, factor * K.k_g), of_entries) * (1.0 + 2.0**-50)
     formulas = tuple(entry.formula for entry in entries)
@@ -215,7 +215,7 @@ def paper_noise(
     return (replace(S, affine=()) if entries else S), entries, sigma
 
 
-def _entries(cloud: CloudView, k_prime: Sequence[float]) -> Iterator[GradientEntry]:
+def _list_entries(cloud: CloudView, k_prime: Sequence[float]) -> Iterator[GradientEntry]:
     g = [row for family in cloud.constraints for row in family.named]
     column = 0
     for agent, group in enumerate(cloud.groups):
@@ -232,7 +232,7 @@ def _entries(cloud: CloudView, k_prime: Sequence[float]) -> Iterator[GradientEnt
             column += 1
 
 
-def _evaluation_errors(cloud: CloudView, entries: Sequence[GradientEntry]) -> tuple[Array, Array]:
+def _bound_errors(cloud: CloudView, entries: Sequence[GradientEntry]) -> tuple[Array, Array]:
     """How far float64 may be off in every output over X, and the largest value it may compute."""
     box = {
         s: Interval(lower=group.lower[:, c], upper=group.upper[:, c])
@@ -249,7 +249,9 @@ def _evaluation_errors(cloud: CloudView, entries: Sequence[GradientEntry]) -> tu
     return error, np.asarray((size + error) * (1.0 + 2.0**-20))
 
 
-def _outputs(cloud: CloudView, entries: Sequence[GradientEntry], sigma: Array) -> Iterator[Output]:
+def _name_outputs(
+    cloud: CloudView, entries: Sequence[GradientEntry], sigma: Array
+) -> Iterator[Output]:
     names = cloud.row_labels()
     columns = [s.name for group in cloud.groups for s in group.symbols]
     for row, (name, s) in enumerate(zip(names, sigma.tolist(), strict=False)):

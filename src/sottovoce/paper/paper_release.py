@@ -49,7 +49,7 @@ class _PaperRelease(StateRelease):
     def limit(
         self, problem: Problem, plan: NoisePlan, rounds: int, optimum: ReferenceOptimum
     ) -> tuple[Array, Array, tuple[int, ...]]:
-        return _limit(problem, plan, rounds, optimum)
+        return _limit_accuracy(problem, plan, rounds, optimum)
 
     def engine(self, request: SimulationRequest, layout: Layout) -> EnsembleRuns:
         from sottovoce.paper.paper_ensemble import EnsembleRuns
@@ -90,26 +90,26 @@ class _PaperRelease(StateRelease):
 RELEASE = _PaperRelease()
 
 
-def _limit(
+def _limit_accuracy(
     problem: Problem, plan: NoisePlan, rounds: int, optimum: ReferenceOptimum
 ) -> tuple[Array, Array, tuple[int, ...]]:
     """The standard deviations of x and mu, and the flat components of x.
 
     ``J^-1 Sigma J^-T / T`` with J the Jacobian of the saddle-point conditions on the active set,
-    ``[[H, G'], [G, 0]]``: H is the Hessian of the Lagrangian over the states that no bound holds
+    ``[[H, G'], [G, 0]]``: H is the Hessian of the Lagrangian over the states at no active bound
     and G the gradients of the active constraints. Sigma is the noise there: ``sum_j mu_j^2
     sigma_ij^2`` in the equation of state i, whose gradient entries carry noise, and ``sigma_g^2``
     in an active row.
     """
-    from sottovoce.privacy.limit import HELD
+    from sottovoce.privacy.limit import ACTIVE_FORCE
     from sottovoce.problem.numeric import Numeric
 
     numeric, x, mu = Numeric(problem), optimum.x, optimum.mu
     jacobian = numeric.jacobian(x).toarray()
-    least = HELD * np.max(np.abs(numeric.objective_gradient(x)))
-    pressed = np.abs(optimum.bound_multipliers) > least
-    free = np.flatnonzero((numeric.lower < numeric.upper) & ~pressed)
-    rows = np.flatnonzero(mu * np.max(np.abs(jacobian), axis=1) > least)
+    least_force = ACTIVE_FORCE * np.max(np.abs(numeric.objective_gradient(x)))
+    at_bound = np.abs(optimum.bound_multipliers) > least_force
+    free = np.flatnonzero((numeric.lower < numeric.upper) & ~at_bound)
+    rows = np.flatnonzero(mu * np.max(np.abs(jacobian), axis=1) > least_force)
     lagrangian = numeric.lagrangian_hessian(x, mu).toarray()
     hessian, slopes = lagrangian[np.ix_(free, free)], jacobian[np.ix_(rows, free)]
     sigma = np.array([o.sigma for o in plan.outputs if o.kind == "value"])
@@ -130,9 +130,9 @@ def _limit(
 def _pseudo_inverse(hessian: Array, slopes: Array) -> tuple[Array, Array]:
     """The pseudo-inverse of ``[[H, G'], [G, 0]]``, and an orthonormal basis of its null space.
 
-    Units must not pass for flatness, so rows are brought to a common size D first. That alone would
-    bend the result: ``D pinv(D J D) D`` inverts J only up to null directions that D has turned, and
-    projecting on what is orthogonal to the null space, ``D null(D J D)``, turns it back.
+    Units must not pass for flatness, so J is scaled to ``D J D`` first. ``D pinv(D J D) D`` alone
+    would invert J only up to null directions that D has turned; projecting on the orthogonal
+    complement of the null space, ``D null(D J D)``, corrects that.
     """
     states = len(hessian)
     system = np.block([[hessian, slopes.T], [slopes, np.zeros((len(slopes),) * 2)]])

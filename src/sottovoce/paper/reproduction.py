@@ -27,8 +27,8 @@ from sottovoce.simulation.summary import draw
 from sottovoce.tables import PlainTable
 
 EPSILON, DELTA, RADIUS = math.log(3.0), 0.05, 1.0
-STEPS = (200_000, 500_000)
-QUANTILES = (0.05, 0.5, 0.95)
+STEPS = (200_000, 500_000)  # after which the paper states errors
+QUANTILES = (0.05, 0.5, 0.95)  # of errors over the runs
 
 PUBLISHED: Mapping[str, Any] = {
     "kappa": 1.7565,
@@ -102,7 +102,7 @@ class Reproduction:
             f"square: {self.limit_x:.2f} in x and {self.limit_mu:.2f} in mu. The published "
             "errors lie far below it."
         )
-        return _compared(self.recomputed), _error_table(self.ensemble), words
+        return _comparison_table(self.recomputed), _error_table(self.ensemble), words
 
     def plot(self, path: Path) -> None:
         """Draw both error norms against k, one run and the ensemble's band."""
@@ -164,10 +164,10 @@ def reproduce(
         )
         for step in STEPS
     }
-    ensemble = {step: _errors(result, saddle) for step, result in results.items()}
+    ensemble = {step: _measure_errors(result, saddle) for step, result in results.items()}
     constants, column = certified_constants(problem.cloud)
     return Reproduction(
-        recomputed=_recomputed(constants, saddle, ensemble),
+        recomputed=_recompute(constants, saddle, ensemble),
         exact_sigma=exact_sigma(EPSILON, DELTA),
         column_sensitivity_g=column,
         limit_x=least.x,
@@ -196,7 +196,7 @@ def published_noise(certificate: Certificate) -> NoisePlan:
     return replace(certified, outputs=tuple(outputs))
 
 
-def _errors(result: Result, saddle: ReferenceOptimum) -> dict[str, Array]:
+def _measure_errors(result: Result, saddle: ReferenceOptimum) -> dict[str, Array]:
     x_hat, mu_hat = np.asarray(PUBLISHED["x_hat"]), np.asarray(PUBLISHED["mu_hat"])
     return {
         "x": np.linalg.norm(result.x - saddle.x, axis=1),
@@ -206,7 +206,7 @@ def _errors(result: Result, saddle: ReferenceOptimum) -> dict[str, Array]:
     }
 
 
-def _recomputed(
+def _recompute(
     constants: Constants,
     saddle: ReferenceOptimum,
     ensemble: Mapping[int, Mapping[str, Array]],
@@ -227,7 +227,7 @@ def _recomputed(
     }
 
 
-def _compared(recomputed: Mapping[str, Any]) -> PlainTable:
+def _comparison_table(recomputed: Mapping[str, Any]) -> PlainTable:
     """Every published figure but the errors, beside the recomputed one."""
     rows = []
     for name, key, digits, cause in _FIGURES:
@@ -237,7 +237,7 @@ def _compared(recomputed: Mapping[str, Any]) -> PlainTable:
             # An early stop shows most where the objective is flat.
             flat = ", and flat here" if key == "x_hat" and abs(after - before) > 0.01 else ""
             figure = f"{name}{i + 1}" if several else name
-            verdict = _verdict(before, after, digits, cause + flat)
+            verdict = _judge(before, after, digits, cause + flat)
             rows.append((figure, f"{before:.{digits}f}", f"{after:.{digits + 3}f}", verdict))
     return PlainTable(
         title="The paper, number by number",
@@ -246,7 +246,7 @@ def _compared(recomputed: Mapping[str, Any]) -> PlainTable:
     )
 
 
-def _verdict(published: float, recomputed: float, digits: int, cause: str) -> str:
+def _judge(published: float, recomputed: float, digits: int, cause: str) -> str:
     """Whether two figures agree to the printed digits, ``|difference| <= 10^-digits / 2``."""
     difference = recomputed - published
     if abs(difference) <= 0.5 * 10.0**-digits * (1.0 + 1e-9):

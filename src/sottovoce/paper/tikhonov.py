@@ -54,8 +54,8 @@ class Tikhonov(GradientSteps):
 
     def schedule(self, k: Any) -> Array:
         """Return gamma(k) and alpha(k) for the rounds ``k >= 1``, one row per round."""
-        at = np.atleast_1d(np.asarray(k, dtype=np.float64))
-        steps = np.empty((at.size, 2))
-        np.multiply(self.gamma_bar, at**-self.c1, out=steps[:, 0])
-        np.multiply(self.alpha_bar, at**-self.c2, out=steps[:, 1])
+        rounds = np.atleast_1d(np.asarray(k, dtype=np.float64))
+        steps = np.empty((rounds.size, 2))
+        np.multiply(self.gamma_bar, rounds**-self.c1, out=steps[:, 0])
+        np.multiply(self.alpha_bar, rounds**-self.c2, out=steps[:, 1])
         return steps

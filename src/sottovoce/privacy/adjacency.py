@@ -1,4 +1,4 @@
-"""Adjacency: which two behaviours of an agent a plan keeps from being told apart.
+"""Adjacency: which two behaviours of an agent a plan makes indistinguishable.
 
 A behaviour is what an agent does whatever it receives: the states it takes, round by round. The
 plan bounds how well an attacker who sees all messages distinguishes two *adjacent* behaviours; the
@@ -94,7 +94,7 @@ def adjacency_of(
 ) -> Adjacency:
     """Return what is hidden from its parts, as commands and files name them, or refuse them."""
     kind = kind_of(kind)
-    require_radius(kind, given=radius is not None)
+    require_radius(kind, has_radius=radius is not None)
     if rounds is None and kind != Trajectory.kind:
         raise InputError(
             f"rounds must be given to hide {kind}: every round adds to what is revealed, so T "
@@ -108,14 +108,14 @@ def adjacency_of(
     return Trajectory(radius=radius, rounds=covered)
 
 
-def require_radius(kind: Kind, *, given: bool) -> None:
+def require_radius(kind: Kind, *, has_radius: bool) -> None:
     """Refuse a radius where any two behaviours are adjacent, and none where it is needed."""
-    if kind == Everything.kind and given:
+    if kind == Everything.kind and has_radius:
         raise InputError(
             "radius must not be given to hide everything, where any two behaviours are adjacent: "
             "leave it out"
         )
-    if kind != Everything.kind and not given:
+    if kind != Everything.kind and not has_radius:
         raise InputError(
             f"radius must be given to hide {'a' if kind == Trajectory.kind else 'an'} {kind}, got "
             "none: how far apart may two behaviours be that must look alike?"

@@ -11,10 +11,12 @@ from sottovoce.errors import PrivacyError
 from sottovoce.privacy.sampler import DISCRETISATION, rounding_allowance
 from sottovoce.problem.agents import Array
 
-_SLACK = 1e-7  # how far a cap may be exceeded before the final scaling mends it
-_GAIN = 1e-7  # a solve that lowers the total by less than this was the last
+_UP = 1.0 + 2.0**-48  # rounds up the result of a few float64 operations
+_UP_SUM = 1.0 + 2.0**-40  # rounds up a sum over all outputs
+_EXCESS = 1e-7  # how far a cap may be exceeded before the final scaling corrects it
+_LEAST_GAIN = 1e-7  # a solve that lowers the total by less than this was the last
 _RESOLVED = 1e-6  # the least share of its last answer that a solve is trusted with
-_PER_STEP = 64  # agents added per solve, so that the cone program stays small
+_AGENTS_PER_SOLVE = 64  # agents added per solve, so that the cone program stays small
 
 
 def allocate(sensitivity: Sensitivity, caps: Array, weights: Array) -> Array:
@@ -29,46 +31,46 @@ def allocate(sensitivity: Sensitivity, caps: Array, weights: Array) -> Array:
     Outputs that no agent can move get 0. A cap is ``(mu_l / b_l)^2``, infinite for an agent that
     never moves.
     """
-    largest = _largest_ratio(sensitivity, caps)
-    outputs = np.flatnonzero(largest > 0)
+    largest_ratio = _largest_ratio(sensitivity, caps)
+    outputs = np.flatnonzero(largest_ratio > 0)
     sigma = np.zeros(sensitivity.outputs)
     if outputs.size == 0:
         return sigma
-    most, costs = 1.0 / largest[outputs], weights[outputs]
+    largest, costs = 1.0 / largest_ratio[outputs], weights[outputs]  # of v
     precision = np.zeros(sensitivity.outputs)
-    precision[outputs] = most * np.random.default_rng(0).uniform(1.0, 2.0, outputs.size)
-    kind = sensitivity.signature(precision) / caps  # agents alike in S and cap are alike in this
+    precision[outputs] = largest * np.random.default_rng(0).uniform(1.0, 2.0, outputs.size)
+    signature = sensitivity.signature(precision) / caps  # equal for agents with equal S and cap
     members: list[int] = []
     loads = np.empty((0, outputs.size))
     # Optimal if one agent had the largest load of all on every output: near enough to start from.
-    v, least = np.sqrt(costs * most) / np.sum(np.sqrt(costs / most)), np.inf
+    v, least_cost = np.sqrt(costs * largest) / np.sum(np.sqrt(costs / largest)), np.inf
     while True:
         precision[outputs] = v
         ratio = sensitivity.loads(precision) / caps
-        total = ratio.max() * np.sum(costs / v)
-        worst = _distinct_worst(ratio, kind, members)
-        if worst.size == 0 and total >= least * (1.0 - _GAIN):
+        cost = ratio.max() * np.sum(costs / v)
+        exceeding = _select_exceeding(ratio, signature, members)
+        if exceeding.size == 0 and cost >= least_cost * (1.0 - _LEAST_GAIN):
             break
-        if worst.size == 0:
-            least = total
-        members += worst.tolist()
-        fresh = [sensitivity.columns(agent)[:, outputs] ** 2 / caps[agent] for agent in worst]
-        loads = np.vstack([loads, *fresh])
-        v = v * _solve(loads * v, costs / v, most / v)
-    sigma[outputs] = np.sqrt(ratio.max() / v) * (1.0 + 2.0**-48)
+        if exceeding.size == 0:
+            least_cost = cost
+        members += exceeding.tolist()
+        added = [sensitivity.columns(agent)[:, outputs] ** 2 / caps[agent] for agent in exceeding]
+        loads = np.vstack([loads, *added])
+        v = v * _solve(loads * v, costs / v, largest / v)
+    sigma[outputs] = np.sqrt(ratio.max() / v) * _UP
     return sigma
 
 
-def spare(S: Sensitivity, sigma: Array, caps: Array) -> float:
-    """Return the share of sigma that suffices because agents move sums together, at most 1.
+def joint_scaling(S: Sensitivity, sigma: Array, caps: Array) -> float:
+    """Return the share of sigma that suffices by the norm of the whole Jacobian, at most 1.
 
-    Caps were kept output by output; a difference of two states has one direction for all of them.
+    Caps were met output by output; a difference of two states has one direction for all of them.
     """
-    worst = float(np.max(S.together(_precision(sigma)) / caps, initial=0.0))
-    return min(1.0, float(np.sqrt(worst)) * (1.0 + 2.0**-48)) if worst > 0 else 1.0
+    worst = float(np.max(S.together(_to_precision(sigma)) / caps, initial=0.0))
+    return min(1.0, float(np.sqrt(worst)) * _UP) if worst > 0 else 1.0
 
 
-def spent(S: Sensitivity, sigma: Array, reach: Array, errors: Array, rounds: int) -> Array:
+def mu_spent(S: Sensitivity, sigma: Array, reach: Array, errors: Array, rounds: int) -> Array:
     """Return the Gaussian-DP parameter of every agent for the whole transcript, rounded up.
 
     ``mu_l = R_l |diag(1/sigma) J_l|_2 + sqrt(T sum_o (c_o / sigma_o)^2)``; the norm is bounded by
@@ -78,32 +80,32 @@ def spent(S: Sensitivity, sigma: Array, reach: Array, errors: Array, rounds: int
         S: the sensitivity.
         sigma: one per output; infinite for outputs that are not released.
         reach: R_l, the bound on the difference of two whole state sequences.
-        errors: how far float64 may be off in each output, of which c_o is made.
+        errors: the float64 error of each output, at most, of which c_o is made.
         rounds: T.
     """
-    bare = np.where(sigma > 0, 0.0, 1.0)
-    if np.any(bare) and np.any(S.together(bare) > 0):
+    noiseless = np.where(sigma > 0, 0.0, 1.0)
+    if np.any(noiseless) and np.any(S.together(noiseless) > 0):
         raise PrivacyError(
             "every output that an agent moves must have noise, got sigma=0 for one of them"
         )
-    shift = reach * np.sqrt(S.together(_precision(sigma))) * (1.0 + 2.0**-48)
-    extra = rounding_share(sigma, errors, rounds)
-    return np.asarray((shift + extra) * DISCRETISATION * (1.0 + 2.0**-48))
+    shift = reach * np.sqrt(S.together(_to_precision(sigma))) * _UP
+    rounding = rounding_shift(sigma, errors, rounds)
+    return np.asarray((shift + rounding) * DISCRETISATION * _UP)
 
 
-def rounding_spent(sigma: Array, errors: Array, rounds: int) -> float:
-    """Return the part of every agent's ``spent`` that does not depend on its reach, rounded up."""
-    return rounding_share(sigma, errors, rounds) * DISCRETISATION * (1.0 + 2.0**-48)
+def rounding_mu(sigma: Array, errors: Array, rounds: int) -> float:
+    """Return the part of ``mu_spent`` that does not depend on an agent's reach, rounded up."""
+    return rounding_shift(sigma, errors, rounds) * DISCRETISATION * _UP
 
 
-def rounding_share(sigma: Array, errors: Array, rounds: int) -> float:
+def rounding_shift(sigma: Array, errors: Array, rounds: int) -> float:
     """What rounding adds to mu over all rounds: ``sqrt(T sum_o (c_o / sigma_o)^2)``, rounded up."""
-    used = (sigma > 0) & np.isfinite(sigma)
-    share = rounding_allowance(sigma[used], errors[used]) / sigma[used]
-    return float(np.sqrt(rounds * np.square(share).sum()) * (1.0 + 2.0**-40))
+    noisy = (sigma > 0) & np.isfinite(sigma)
+    share = rounding_allowance(sigma[noisy], errors[noisy]) / sigma[noisy]
+    return float(np.sqrt(rounds * np.square(share).sum()) * _UP_SUM)
 
 
-def _precision(sigma: Array) -> Array:
+def _to_precision(sigma: Array) -> Array:
     return np.divide(1.0, np.square(sigma), out=np.zeros_like(sigma), where=sigma > 0)
 
 
@@ -123,34 +125,34 @@ def _largest_ratio(sensitivity: Sensitivity, caps: Array) -> Array:
     return largest
 
 
-def _distinct_worst(ratio: Array, kind: Array, members: list[int]) -> Array:
-    """The agents farthest above their caps, one of each kind, none known already."""
-    fresh = ratio.copy()
-    fresh[members] = -np.inf
-    exceeding = np.flatnonzero(fresh > 1.0 + _SLACK if members else fresh > -np.inf)
-    _, first = np.unique(kind[exceeding], return_index=True)
+def _select_exceeding(ratio: Array, signature: Array, members: list[int]) -> Array:
+    """The agents farthest above their caps, one of each signature, without the members so far."""
+    ratio = ratio.copy()
+    ratio[members] = -np.inf
+    exceeding = np.flatnonzero(ratio > 1.0 + _EXCESS if members else ratio > -np.inf)
+    _, first = np.unique(signature[exceeding], return_index=True)
     distinct = exceeding[first]
-    if distinct.size > _PER_STEP:
-        distinct = distinct[np.argpartition(-fresh[distinct], _PER_STEP)[:_PER_STEP]]
+    if distinct.size > _AGENTS_PER_SOLVE:
+        by_excess = np.argpartition(-ratio[distinct], _AGENTS_PER_SOLVE)
+        distinct = distinct[by_excess[:_AGENTS_PER_SOLVE]]
     return np.asarray(distinct)
 
 
-def _solve(loads: Array, costs: Array, most: Array) -> Array:
-    """Minimise ``sum_o costs_o / v_o`` subject to ``loads @ v <= 1`` and ``v <= most``.
+def _solve(loads: Array, costs: Array, largest: Array) -> Array:
+    """Minimise ``sum_o costs_o / v_o`` subject to ``loads @ v <= 1`` and ``v <= largest``.
 
     The second follows from all agents' loads together, and keeps v bounded while some are missing.
     """
     agents, outputs = loads.shape
-    eye = sparse.eye_array(outputs)
-    limits = sparse.vstack([sparse.csr_array(loads), eye])
+    identity = sparse.eye_array(outputs)
+    limits = sparse.vstack([sparse.csr_array(loads), identity])
     linear = sparse.hstack([limits, sparse.csr_array((agents + outputs, outputs))])
     # |(t_o - v_o, 2)| <= t_o + v_o, that is t_o >= 1 / v_o
-    pairs = sparse.block_array(
-        [[-eye, -eye], [eye, -eye], [None, sparse.csr_array((outputs, outputs))]]
-    )
+    zero = sparse.csr_array((outputs, outputs))
+    pairs = sparse.block_array([[-identity, -identity], [identity, -identity], [None, zero]])
     order = np.arange(3 * outputs).reshape(3, outputs).T.ravel()
     matrix = sparse.vstack([linear, pairs.tocsr()[order]])
-    right = np.concatenate([np.ones(agents), most, np.tile([0.0, 0.0, 2.0], outputs)])
+    bounds = np.concatenate([np.ones(agents), largest, np.tile([0.0, 0.0, 2.0], outputs)])
     cones = [clarabel.NonnegativeConeT(agents + outputs)]
     cones += [clarabel.SecondOrderConeT(3)] * outputs
     settings = clarabel.DefaultSettings()
@@ -159,7 +161,7 @@ def _solve(loads: Array, costs: Array, most: Array) -> Array:
         sparse.csc_array((2 * outputs, 2 * outputs)),
         np.concatenate([np.zeros(outputs), costs / costs.max()]),
         sparse.csc_array(matrix),
-        right,
+        bounds,
         cones,
         settings,
     )
@@ -167,5 +169,5 @@ def _solve(loads: Array, costs: Array, most: Array) -> Array:
     v = np.asarray(solution.x[:outputs])
     if not np.all(np.isfinite(v)):
         raise PrivacyError(f"the noise could not be allocated: the solver says {solution.status}")
-    # What is too small for the solver to tell from 0 is for the next solve, which starts there.
+    # Below the solver's resolution: the next solve starts there and resolves it.
     return np.asarray(np.maximum(v, _RESOLVED))

@@ -50,7 +50,7 @@ BITS: Final = 100
 """Binary places of mu in exact sums of squares; every double above 1e-14 has no more. mu counts in
 units of 2^-BITS, its square in units of 4^-BITS; charges are rounded up, what is left down."""
 
-_KINDS: Final = get_args(Kind)  # each speaks of all pairs of those before it
+_KINDS: Final = get_args(Kind)  # the pairs of each include those of the ones before it
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ class Protected:
 
     def __post_init__(self) -> None:
         kind = kind_of(self.hide)
-        require_radius(kind, given=self.radius is not None)
+        require_radius(kind, has_radius=self.radius is not None)
         if self.radius is None:
             return
         if not 1 / LARGEST <= self.radius <= LARGEST:  # refuses NaN too
@@ -104,11 +104,11 @@ def amount(charge: Charge, account: Protected) -> int:
     Refuses a run that promises nothing about some of the pairs that the account protects.
     """
     run = charge.protected
-    covering = _KINDS[_KINDS.index(account.hide) :]
-    if run.hide not in covering:
+    covered_by = _KINDS[_KINDS.index(account.hide) :]
+    if run.hide not in covered_by:
         raise BudgetError(
             f"agent {charge.agent!r} keeps an account for {account}, and a run for {run} bounds "
-            f"nothing there: plan the run that hides {' or '.join(map(repr, covering))}, or "
+            f"nothing there: plan the run that hides {' or '.join(map(repr, covered_by))}, or "
             f"grant the budget anew with hide={run.hide!r}"
         )
     if run.radius is None or account.radius is None:

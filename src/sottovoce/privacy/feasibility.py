@@ -1,7 +1,7 @@
-"""Answers that keep the constraints: what is promised, and the test that a run ends with.
+"""Feasible answers: constraint tightening, and the test on averaged releases that ends a run.
 
-``Ybar = sum_k w_k y(k)``, the average of what was released, is a public number. Whatever the
-algorithm did, ``s_o(xbar) <= Ybar_o - N_o`` with ``N_o ~ N(0, sigma_o^2 |w|^2)`` independent over
+``Ybar = sum_k w_k y(k)``, the average of the releases, is a public number. Whatever the algorithm
+did, ``s_o(xbar) <= Ybar_o - N_o`` with ``N_o ~ N(0, sigma_o^2 |w|^2)`` independent over
 o, with equality where contributions are affine (Jensen's inequality where they are convex). So the
 sums at the answer lie within a margin around Ybar with probability p, and an answer whose whole
 margin lies in C is *confirmed*:
@@ -31,32 +31,38 @@ from sottovoce.formula.tape import tape
 from sottovoce.problem.agents import Array, Group, read_only
 from sottovoce.problem.sums import Region, Sums, ball_of
 
-LAG = 4.0
+LAG_FACTOR = 4.0
 """Ybar follows its target with a lag of about sqrt(T) rounds, so that it is off by about
-``T^(-1/4)`` of its own noise: 4 times as much is hardly ever exceeded (measured; see the docs). The
-promise does not rest on it: where it is exceeded, the answer is not confirmed."""
+``T^(-1/4)`` of its own noise: 4 times as much is hardly ever exceeded (measured, see
+docs/explanation/feasible.md). The promise does not rest on it: where it is exceeded, the answer is
+not confirmed."""
 
-EQUAL_LAG = 8.0
+EQUALITY_LAG_FACTOR = 8.0
 """The same for equalities, whose wider band costs nothing in the objective: sums that must be met
-from both sides, with prices far from 0, are found more slowly."""
+from both sides, with prices far from 0, converge more slowly."""
 
 BURN_IN = 0.1  # the share of all rounds that no answer counts
-UNIT_ROUNDS = 10.0  # rounds in which prices find their unit, at most another BURN_IN of all
-WEIGHT_POWER = 0.25
-_CORNERS = 12  # sums of a region up to which all corners of the margin are evaluated
-_ROUNDING = 2.0**-45  # of the few operations of a test, relative
-_FACTORS = np.exp(np.linspace(-9.0, 2.0, 221))  # tried for nu, in units of a ball's best
-_CLOSE = 1e-9  # what rounding may be off by, relative
-_EXACT = 100_000  # rounds up to which the weights' norm is added up; beyond, it is bounded
+UNIT_ROUNDS = 10.0  # in which prices find their unit: not counted either, at most another BURN_IN
+WEIGHT_POWER = 0.25  # of k, by which the weights of the average grow
+_SUMMED_ROUNDS = 100_000  # up to which the weights' norm is added up; beyond, it is bounded
+_MOST_CORNER_SUMS = 12  # sums of a region up to which all corners of the margin are evaluated
+_TEST_ROUNDING = 2.0**-45  # relative: more than the few float64 operations of a test add up to
+_RANGE_ROUNDING = 1e-9  # relative: what ranges of contributions may be off by
+_NU_FACTORS = np.exp(np.linspace(-9.0, 2.0, 221))  # tried for nu, in units of a ball's best
 
 
 def counted_rounds(k: ArrayLike, rounds: int) -> Array:
-    """Return which of the rounds that count k is, from 1; 1 for those before them too."""
-    return np.maximum(1.0, np.atleast_1d(np.asarray(k, dtype=np.float64)) - _skipped(rounds))
+    """Return which of the counted rounds k is, from 1; 1 for those before them too."""
+    return np.maximum(
+        1.0, np.atleast_1d(np.asarray(k, dtype=np.float64)) - _uncounted_rounds(rounds)
+    )
 
 
 def answer_shares(k: ArrayLike, rounds: int) -> Array:
-    """Return the shares of rounds k: ``answer += share (value - answer)``, so ``w_k ~ k^0.25``."""
+    """Return the steps of the running average, ``answer += share (value - answer)``, for rounds k.
+
+    They give the weights ``w_k ~ k^0.25``.
+    """
     return (1.0 + WEIGHT_POWER) / (counted_rounds(k, rounds) + WEIGHT_POWER)
 
 
@@ -76,70 +82,71 @@ def answer_weights(rounds: int) -> Array:
 def weights_norm(rounds: int) -> float:
     """Return ``|w|_2``, rounded up: the noise of Ybar is ``sigma |w|``.
 
-    With N rounds that count, ``w_j = 1.25 G(j) / (N G(N) (1 + 0.25/N))`` with
+    With N counted rounds, ``w_j = 1.25 G(j) / (N G(N) (1 + 0.25/N))`` with
     ``G(j) = Gamma(j + 0.25) / Gamma(j) <= j^0.25``, and ``G(N) >= N / (N + 0.25)^0.75`` (Wendel).
     """
-    if rounds <= _EXACT:
+    if rounds <= _SUMMED_ROUNDS:
         return float(np.linalg.norm(answer_weights(rounds))) * (1.0 + 2.0**-30)
-    n = float(rounds - _skipped(rounds))
+    n = float(rounds - _uncounted_rounds(rounds))
     total = ((n + 1.0) ** 1.5 - 1.0) / 1.5  # above sum_j j^0.5
     return float(np.sqrt(total) * 1.25 / (n * (n + 0.25) ** 0.25)) * (1.0 + 2.0**-30)
 
 
-def _skipped(rounds: int) -> int:
-    """The rounds that do not count: the first tenth, and those in which prices find their unit."""
+def _uncounted_rounds(rounds: int) -> int:
+    """The burn-in: the first tenth, and rounds in which prices find their unit."""
     return int(np.floor(BURN_IN * rounds + min(BURN_IN * rounds, UNIT_ROUNDS)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class TargetSet:
-    """What of the public set C the cloud aims at: all of C, or C with its edges moved in.
+    """What of the public set C the cloud aims at: all of C, or C with tightened constraints.
 
-    Of an equality ``lower`` and ``upper`` are the same, and not moved. Of every region the edge is
-    ``moved`` in: a ball's radius is so much smaller, any other is ``{phi(u) <= -moved}``.
+    Of an equality ``lower`` and ``upper`` are the same, and not tightened. Every region has a
+    ``tightening``: a ball's radius is so much smaller, any other is ``{phi(u) <= -tightening}``.
     """
 
     lower: Array
     upper: Array
-    moved: tuple[float, ...]
+    tightening: tuple[float, ...]
 
     @staticmethod
     def whole(sums: Sums) -> TargetSet:
         """Return C as it was stated."""
-        return TargetSet(lower=sums.lower, upper=sums.upper, moved=(0.0,) * len(sums.regions))
+        return TargetSet(lower=sums.lower, upper=sums.upper, tightening=(0.0,) * len(sums.regions))
 
-    def moved_in(self, inward: Array, levels: tuple[float, ...]) -> TargetSet:
-        """Return the same with its edges moved in further, per sum and per region."""
+    def tightened(self, sums: Array, regions: tuple[float, ...]) -> TargetSet:
+        """Return the same, tightened by so much more, per sum and per region."""
+        further = zip(self.tightening, regions, strict=True)
         return TargetSet(
-            lower=self.lower + inward,
-            upper=self.upper - inward,
-            moved=tuple(m + more for m, more in zip(self.moved, levels, strict=True)),
+            lower=self.lower + sums,
+            upper=self.upper - sums,
+            tightening=tuple(before + more for before, more in further),
         )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Margin:
-    """How far from its edge one constraint is kept.
+    """By how much one constraint is tightened.
 
     Attributes:
         name: the constraint, or its sum.
         kind: "bound", "equality", or "region" for several sums.
-        tested: what the test leaves between Ybar and the edge: the noise at probability p.
-        moved: by how much the edge is moved in for the algorithm, so that the test is passed; of
-            an equality the half-width of the band within which it is kept.
+        tested: what the test leaves between Ybar and the limit: the noise at probability p.
+        tightening: by how much the algorithm's limit is tighter, so that the test is passed; of an
+            equality the half-width of the band within which it is kept.
         scale: the size of the constraint, in the same unit.
     """
 
     name: str
     kind: str
     tested: float
-    moved: float
+    tightening: float
     scale: float
 
     @property
     def percent_of_scale(self) -> float:
-        """``100 moved / scale``."""
-        return 100.0 * (self.moved / self.scale if self.scale > 0.0 else 0.0)
+        """``100 tightening / scale``."""
+        return 100.0 * (self.tightening / self.scale if self.scale > 0.0 else 0.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,21 +159,28 @@ class MarginCost:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class AveragedNoise:
-    """What is known of Ybar, the average of T releases."""
+    """The noise of Ybar, the average of T releases.
 
-    sigma: Array  # sigma_o |w|, of what is released
-    rounding: Array  # how far rounding and evaluation may have moved the average
-    ranges: Array  # the least and the largest value that each sum can have, shape (p, 2)
-    rounds: int  # T
+    Attributes:
+        sigma: its standard deviations, ``sigma_o |w|`` of what is released.
+        rounding: the error of Ybar by rounding and float64, at most.
+        ranges: the least and the largest value that each sum can have, shape (p, 2).
+        rounds: T.
+    """
+
+    sigma: Array
+    rounding: Array
+    ranges: Array
+    rounds: int
 
     @property
     def lag(self) -> Array:
-        """How far Ybar may stay from its target, most of the time."""
-        return np.asarray(LAG * float(self.rounds) ** -0.25 * self.sigma)
+        """How far Ybar stays from its target at most, most of the time."""
+        return np.asarray(LAG_FACTOR * float(self.rounds) ** -0.25 * self.sigma)
 
-    def times(self, share: float) -> AveragedNoise:
-        """Return the same with noise ``share`` times as large."""
-        return replace(self, sigma=share * self.sigma, rounding=share * self.rounding)
+    def scaled(self, factor: float) -> AveragedNoise:
+        """Return the same with noise ``factor`` times as large."""
+        return replace(self, sigma=factor * self.sigma, rounding=factor * self.rounding)
 
 
 @final
@@ -185,7 +199,7 @@ class Feasibility:
         margin: per sum how far Ybar may be from the sums at the answer, shape (p,); 0 where no
             constraint can be violated. The part of noise is a half-axis of an ellipsoid for the
             sums of a ball, and of a box for others; that of rounding is a box for all.
-        levels: per region how far its edge is moved in.
+        region_tightening: per region what ``TargetSet.tightening`` is.
         cost: what the margins are expected to cost; None where objectives are not known.
     """
 
@@ -194,7 +208,7 @@ class Feasibility:
     sums: Sums
     noise: AveragedNoise
     margin: Array
-    levels: tuple[float, ...]
+    region_tightening: tuple[float, ...]
     cost: MarginCost | None = None
 
     @property
@@ -208,33 +222,35 @@ class Feasibility:
         return np.where(self.checked, self.noise.rounding, 0.0)
 
     @property
-    def moved(self) -> Array:
-        """How far every edge is moved in, or an equality allowed to be off: margin and lag."""
-        equal = self.sums.lower == self.sums.upper
-        return np.asarray(self.margin + np.where(equal, EQUAL_LAG / LAG, 1.0) * self.noise.lag)
+    def tightening(self) -> Array:
+        """Per sum the tightening of its limits, or an equality's band: margin and lag."""
+        equality = self.sums.lower == self.sums.upper
+        factor = np.where(equality, EQUALITY_LAG_FACTOR / LAG_FACTOR, 1.0)
+        return np.asarray(self.margin + factor * self.noise.lag)
 
     @property
     def band(self) -> Array:
         """Per sum the half-width of an equality's band; 0 for others."""
-        return np.where(self.checked & (self.sums.lower == self.sums.upper), self.moved, 0.0)
+        return np.where(self.checked & (self.sums.lower == self.sums.upper), self.tightening, 0.0)
 
     @property
     def target(self) -> TargetSet:
         """What the algorithm aims at."""
-        inward = np.where(self.checked & (self.sums.lower < self.sums.upper), self.moved, 0.0)
-        return TargetSet.whole(self.sums).moved_in(inward, self.levels)
+        inward = np.where(self.checked & (self.sums.lower < self.sums.upper), self.tightening, 0.0)
+        return TargetSet.whole(self.sums).tightened(inward, self.region_tightening)
 
     @property
     def margins(self) -> tuple[Margin, ...]:
         """The margins of all constraints that could be violated."""
-        sums, ranges, labels, moved = self.sums, self.noise.ranges, self.sums.labels(), self.moved
+        sums, ranges, tightening = self.sums, self.noise.ranges, self.tightening
+        labels = sums.labels()
         bounded = np.isfinite(sums.lower) | np.isfinite(sums.upper)  # false within a region
         of_sums = [
             Margin(
                 name=labels[o],
                 kind="equality" if sums.lower[o] == sums.upper[o] else "bound",
                 tested=float(self.margin[o]),
-                moved=float(moved[o]),
+                tightening=float(tightening[o]),
                 scale=_scale_of_sum(sums, o, ranges),
             )
             for o in np.flatnonzero(self.checked & bounded).tolist()
@@ -244,37 +260,37 @@ class Feasibility:
                 name=region.name,
                 kind="region",
                 tested=float(self.margin[list(region.rows)].max()),
-                moved=level,
+                tightening=by,
                 scale=_scale_of_region(region, ranges),
             )
-            for region, level in zip(sums.regions, self.levels, strict=True)
+            for region, by in zip(sums.regions, self.region_tightening, strict=True)
         ]
         return (*of_sums, *of_regions)
 
-    def confirmed(self, averaged: Array, off: Array | float = 0.0) -> NDArray[np.bool_]:
+    def confirmed(self, averaged: Array, error: Array | float = 0.0) -> NDArray[np.bool_]:
         """Return which averaged releases, shape (runs, p), confirm the answers beside them.
 
         Everything within the margin must lie in C, or of an equality in its band.
 
         Args:
             averaged: Ybar.
-            off: how far it may be off besides, per sum and any of them together: what was
-                released was not all averaged.
+            error: the largest further error of Ybar per sum, where agents' averages lack rounds or
+                their contributions were repeated.
         """
         values = np.atleast_2d(np.asarray(averaged, dtype=np.float64))
         finite = np.all(np.isfinite(values), axis=1)
         y = np.where(finite[:, np.newaxis], values, 0.0)
         rounding, band = self.rounding, self.band
         noise = self.margin - rounding
-        box = rounding + off + _ROUNDING * (np.abs(y) + self.margin + off)
-        away = noise + box
-        inside = (y + away <= self.sums.upper + band) & (y - away >= self.sums.lower - band)
+        box = rounding + error + _TEST_ROUNDING * (np.abs(y) + self.margin + error)
+        reach = noise + box
+        inside = (y + reach <= self.sums.upper + band) & (y - reach >= self.sums.lower - band)
         confirmed = np.all(inside | ~self.checked, axis=1) & finite
         for region in self.sums.regions:
             rows = list(region.rows)
             around = (y[:, rows], noise[rows], box[:, rows])
-            falls = may_fall(region, self.sums)
-            confirmed &= within(region, around, self.noise.ranges[rows], falls)
+            one_sided = one_sided_sums(region, self.sums)
+            confirmed &= region_contains(region, around, self.noise.ranges[rows], one_sided)
         return np.asarray(confirmed)
 
     def __repr__(self) -> str:
@@ -283,8 +299,8 @@ class Feasibility:
 
 
 def _scale_of_sum(sums: Sums, row: int, ranges: Array) -> float:
-    edges = [abs(b) for b in (sums.lower[row], sums.upper[row]) if np.isfinite(b)]
-    return float(max(edges)) or float(np.ptp(ranges[row])) / 2.0
+    limits = [abs(b) for b in (sums.lower[row], sums.upper[row]) if np.isfinite(b)]
+    return float(max(limits)) or float(np.ptp(ranges[row])) / 2.0
 
 
 def _scale_of_region(region: Region, ranges: Array) -> float:
@@ -300,54 +316,60 @@ def may_violate(sums: Sums, ranges: Array) -> NDArray[np.bool_]:
     return np.asarray(checked)
 
 
-def within(
-    region: Region, around: tuple[Array, Array, Array], ranges: Array, falls: Sequence[bool]
+def region_contains(
+    region: Region, around: tuple[Array, Array, Array], ranges: Array, one_sided: Sequence[bool]
 ) -> NDArray[np.bool_]:
-    """Whether the region holds all that its sums can be, run by run.
+    """Whether the region contains all values that its sums can have, run by run.
 
     Args:
         region: some of the constraints on the sums.
-        around: y; how far noise may have moved each sum, which of a ball are the half-axes of an
-            ellipsoid and of others a box; and a box that is added to it.
+        around: y; the reach of the noise, of a ball the half-axes of an ellipsoid and of others
+            those of a box; and the half-axes of a box that is added to it.
         ranges: in which the sums are in any case.
-        falls: which sums may be smaller as well: these are looked at from above only.
+        one_sided: which sums y bounds from above only.
     """
     y, noise, box = around
     ball = ball_of(region)
     if ball is not None:
         center, radius = np.array(ball[0]), ball[1]
-        beside = np.linalg.norm(box, axis=1) * (1.0 + _ROUNDING)
-        return np.asarray(_farthest(y - center, np.broadcast_to(noise, y.shape)) + beside <= radius)
-    low, high = boxes_within(y, noise + box, ranges, falls)
-    if len(region.rows) > _CORNERS:
+        diagonal = np.linalg.norm(box, axis=1) * (1.0 + _TEST_ROUNDING)
+        farthest = _bound_farthest(y - center, np.broadcast_to(noise, y.shape))
+        return np.asarray(farthest + diagonal <= radius)
+    low, high = boxes_within(y, noise + box, ranges, one_sided)
+    if len(region.rows) > _MOST_CORNER_SUMS:
         ends = zip(low, high, strict=True)
-        return np.array([_enclosed(region, *each) for each in ends], dtype=bool)
-    return np.asarray(highest(region, low, high, falls) <= 0.0)
+        return np.array([_proven_inside(region, *each) for each in ends], dtype=bool)
+    return np.asarray(maximise_over_boxes(region, low, high, one_sided) <= 0.0)
 
 
 def boxes_within(
-    y: Array, away: Array, ranges: Array, falls: Sequence[bool]
+    y: Array, reach: Array, ranges: Array, one_sided: Sequence[bool]
 ) -> tuple[Array, Array]:
     """The ends of the boxes around y within the ranges; low above high of an empty one."""
     least, most = ranges.T
-    low = np.where(falls, least, np.maximum(y - away, least))
-    return low, np.minimum(y + away, most)
+    low = np.where(one_sided, least, np.maximum(y - reach, least))
+    return low, np.minimum(y + reach, most)
 
 
-def highest(region: Region, low: Array, high: Array, falls: Sequence[bool]) -> Array:
+def maximise_over_boxes(
+    region: Region, low: Array, high: Array, one_sided: Sequence[bool]
+) -> Array:
     """The largest phi over boxes in which it is convex: at a corner; infinite for an empty box."""
     phi = tape((region.phi,), region.symbols)
-    most = np.where(np.any(low > high, axis=1), np.inf, -np.inf)
+    largest = np.where(np.any(low > high, axis=1), np.inf, -np.inf)
     with np.errstate(all="ignore"):
-        for upper in product(*((True,) if fall else (True, False) for fall in falls)):
-            value = np.broadcast_to(phi(*np.where(upper, high, low).T)[0], most.shape)
-            size = _ROUNDING * (1.0 + np.abs(value))
-            most = np.maximum(most, np.where(np.isnan(value), np.inf, value + size))
-    return most
+        for upper in product(*((True,) if above else (True, False) for above in one_sided)):
+            value = np.broadcast_to(phi(*np.where(upper, high, low).T)[0], largest.shape)
+            rounding = _TEST_ROUNDING * (1.0 + np.abs(value))
+            largest = np.maximum(largest, np.where(np.isnan(value), np.inf, value + rounding))
+    return largest
 
 
-def may_fall(region: Region, sums: Sums) -> list[bool]:
-    """Which sums of a region have terms that are not affine: it lets these fall."""
+def one_sided_sums(region: Region, sums: Sums) -> list[bool]:
+    """Which sums of a region have terms that are not affine: the region is closed downwards there.
+
+    By Jensen's inequality the average of the releases bounds these from above only.
+    """
     return [not _is_affine_sum(sums, row) for row in region.rows]
 
 
@@ -364,25 +386,26 @@ def _is_affine_sum(sums: Sums, row: int) -> bool:
     raise InputError(f"row must be one of the sums, got {row} too many")
 
 
-def _farthest(c: Array, axes: Array) -> Array:
+def _bound_farthest(c: Array, axes: Array) -> Array:
     """Upper bounds of ``|c + u|`` over ellipsoids ``sum_o (u_o / axes_o)^2 <= 1``, run by run.
 
     For every nu above the largest squared axis, ``|c + u|^2 <= |c|^2 + nu + sum_o c_o^2 axes_o^2 /
     (nu - axes_o^2)``; the least of them is sharp, and of many tried the least is nearly so.
     """
-    square = np.square(axes)
-    most = np.maximum(square.max(axis=1), 1e-300)
-    size = np.square(c).sum(axis=1)
-    best_of_ball = np.sqrt(size / most) + 1e-12
-    best = np.full(size.shape, np.inf)
-    for factor in _FACTORS:
-        nu = most * (1.0 + factor * best_of_ball)
-        rest = np.square(c) * square / (nu[:, np.newaxis] - square)
-        best = np.minimum(best, size + nu + rest.sum(axis=1))
-    return np.asarray(np.sqrt(best) * (1.0 + _ROUNDING))
+    axes_sq = np.square(axes)
+    largest = np.maximum(axes_sq.max(axis=1), 1e-300)  # never 0
+    c_sq = np.square(c).sum(axis=1)
+    best_of_ball = np.sqrt(c_sq / largest) + 1e-12
+    least = np.full(c_sq.shape, np.inf)
+    for factor in _NU_FACTORS:
+        nu = largest * (1.0 + factor * best_of_ball)
+        rest = np.square(c) * axes_sq / (nu[:, np.newaxis] - axes_sq)
+        least = np.minimum(least, c_sq + nu + rest.sum(axis=1))
+    return np.asarray(np.sqrt(least) * (1.0 + _TEST_ROUNDING))
 
 
-def _enclosed(region: Region, low: Array, high: Array) -> bool:
+def _proven_inside(region: Region, low: Array, high: Array) -> bool:
+    """Whether interval arithmetic proves that the region contains a box."""
     if np.any(low > high):
         return False
     ends = zip(region.symbols, low, high, strict=True)
@@ -408,19 +431,20 @@ def unsafe_fallbacks(
 
     from sottovoce.certificate.contributions import block_ranges
 
-    least, most = _sides(sums)
+    least, most = _required_extremes(sums)
     unsafe = np.zeros(sum(group.count for group in domain), dtype=np.bool_)
     blocks = zip(block_ranges(sums, domain), block_ranges(sums, fallbacks), strict=True)
-    for (rows, first, low, high, error), (_, _, down, up, off) in blocks:
-        room = error + off + _CLOSE * (abs(low) + abs(high))
-        for needed, beyond in ((least, up - low - room), (most, high - down - room)):
-            excess: Any = sparse.coo_array(beyond)
+    for (rows, first, lower, upper, error), (_, _, lowest, highest, fallback_error) in blocks:
+        tolerance = error + fallback_error + _RANGE_ROUNDING * (abs(lower) + abs(upper))
+        above_least, below_most = highest - lower - tolerance, upper - lowest - tolerance
+        for required, distance in ((least, above_least), (most, below_most)):
+            excess: Any = sparse.coo_array(distance)
             row, agent = excess.coords
-            unsafe[first + agent[needed[rows[row]] & ~(excess.data <= 0.0)]] = True
+            unsafe[first + agent[required[rows[row]] & ~(excess.data <= 0.0)]] = True
     return unsafe
 
 
-def nearest_zero(domain: Sequence[Group]) -> tuple[Group, ...]:
+def default_fallbacks(domain: Sequence[Group]) -> tuple[Group, ...]:
     """Return the public fallbacks of agents that state neither a fallback nor a start."""
     points = [read_only(np.clip(0.0, group.lower, group.upper)) for group in domain]
     return tuple(
@@ -429,11 +453,11 @@ def nearest_zero(domain: Sequence[Group]) -> tuple[Group, ...]:
     )
 
 
-def _sides(sums: Sums) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+def _required_extremes(sums: Sums) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
     """Of which sums a fallback must contribute the least, and of which the most."""
     least, most = np.isfinite(sums.upper), np.isfinite(sums.lower)
     for region in sums.regions:
         rows = np.array(region.rows)
         least[rows] = True
-        most[rows] |= ~np.array(may_fall(region, sums))
+        most[rows] |= ~np.array(one_sided_sums(region, sums))
     return least, most

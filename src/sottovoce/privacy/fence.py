@@ -26,9 +26,9 @@ from typing import Final, final
 
 from sottovoce.errors import InputError, PrivacyError, RollbackError, UnavailableError
 
-PATIENCE: Final = 60.0  # seconds to wait while another process writes
+LOCK_SECONDS: Final = 60.0  # seconds to wait while another process writes
 
-_PASSING: Final = frozenset(
+_TRANSIENT: Final = frozenset(
     {
         sqlite3.SQLITE_BUSY,
         sqlite3.SQLITE_LOCKED,
@@ -38,7 +38,7 @@ _PASSING: Final = frozenset(
         sqlite3.SQLITE_READONLY,
     }
 )
-"""Kinds of errors that time or a restart mends: what a ledger holds is as good as before."""
+"""Errors that time or a restart resolves; the ledger is undamaged."""
 
 APPLICATION: Final = int.from_bytes(b"svlg")
 SCHEMA: Final = 2
@@ -112,13 +112,13 @@ def transaction(path: Path, kind: str) -> Iterator[sqlite3.Connection]:
 
 @contextmanager
 def ledger_errors(path: Path) -> Iterator[None]:
-    """Turn SQLite's errors into ours: UnavailableError if time or a restart mends them."""
+    """Turn SQLite's errors into ours: UnavailableError if they are transient."""
     try:
         yield
     except sqlite3.Error as error:
-        # The low byte is the kind; the rest says where it happened.
-        passing = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF in _PASSING
-        kind, now = (UnavailableError, " now") if passing else (PrivacyError, "")
+        # The low byte of the extended code is the kind of error.
+        transient = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF in _TRANSIENT
+        kind, now = (UnavailableError, " now") if transient else (PrivacyError, "")
         raise kind(
             f"ledger {path} cannot be used{now} ({error}); nothing may be released without it"
         ) from error
@@ -127,7 +127,7 @@ def ledger_errors(path: Path) -> Iterator[None]:
 def _connect(path: Path) -> sqlite3.Connection:
     """Open a file that exists: a ledger that vanished does not come back empty."""
     address = f"{path.absolute().as_uri()}?mode=rw"
-    database = sqlite3.connect(address, uri=True, timeout=PATIENCE, isolation_level=None)
+    database = sqlite3.connect(address, uri=True, timeout=LOCK_SECONDS, isolation_level=None)
     database.execute("PRAGMA synchronous = FULL")
     database.execute("PRAGMA foreign_keys = ON")
     return database
@@ -152,7 +152,7 @@ def _check_version(database: sqlite3.Connection, path: Path) -> None:
 
 
 Digests = Callable[[int], bytes | None]  # of a round in a store; None for one it does not hold
-RAISE = "UPDATE runs SET fence = ?, digest = ? WHERE run_id = ? AND fence = ? AND digest = ?"
+RAISE_FENCE = "UPDATE runs SET fence = ?, digest = ? WHERE run_id = ? AND fence = ? AND digest = ?"
 
 
 @final
@@ -168,7 +168,7 @@ class Fence:
         self._standing = k, digest
         with ledger_errors(path):
             self._database = _connect(path)
-        self._file = _identity(path)
+        self._file = _file_identity(path)
 
     def rise(self, k: int, digest: bytes) -> None:
         """Let round k through; returns only when that is on disk.
@@ -182,7 +182,7 @@ class Fence:
                 f"the fence of run {self._run_id!r} must rise by one round, got round {k} after "
                 f"round {self._standing[0]}"
             )
-        if _identity(self._path) != self._file:
+        if _file_identity(self._path) != self._file:
             raise PrivacyError(
                 f"ledger {self._path} was replaced while a run used it; nothing may be released "
                 "before it is the newest one again"
@@ -190,7 +190,7 @@ class Fence:
         with ledger_errors(self._path):
             # One statement is a transaction by itself.
             values = (k, digest, self._run_id, *self._standing)
-            risen = self._database.execute(RAISE, values).rowcount
+            risen = self._database.execute(RAISE_FENCE, values).rowcount
         if risen != 1:
             raise RollbackError(
                 f"round {k} of run {self._run_id!r} must be released once, but another cloud has "
@@ -203,14 +203,14 @@ class Fence:
         self._database.close()
 
 
-def place(database: sqlite3.Connection, run_id: str, rounds: int, digest: Digests) -> None:
+def require_fence(database: sqlite3.Connection, run_id: str, rounds: int, digest: Digests) -> None:
     """Check a store of so many rounds against the fence; raise it if a crash left it one behind.
 
     Raises:
         RollbackError: the store is behind the fence, or holds another round there.
         PrivacyError: the ledger is behind the store.
     """
-    fence, known = database.execute(
+    fence, fenced_digest = database.execute(
         "SELECT fence, digest FROM runs WHERE run_id = ?", (run_id,)
     ).fetchone()
     if rounds < fence:
@@ -220,7 +220,7 @@ def place(database: sqlite3.Connection, run_id: str, rounds: int, digest: Digest
             "again with other noise; use the newest store, or start a new run with a new store, "
             "which spends privacy anew"
         )
-    if fence > 0 and digest(fence) != known:
+    if fence > 0 and digest(fence) != fenced_digest:
         raise RollbackError(
             f"the store of run {run_id!r} must hold round {fence} as it was released, got another "
             "one: it is a copy that another cloud has overtaken; use that cloud's store, or start "
@@ -233,11 +233,11 @@ def place(database: sqlite3.Connection, run_id: str, rounds: int, digest: Digest
             "ledger, or start a new run with a new store, which spends privacy anew"
         )
     if rounds == fence + 1:
-        last = digest(rounds) or b""
-        database.execute(RAISE, (rounds, last, run_id, fence, known))
+        last_digest = digest(rounds) or b""
+        database.execute(RAISE_FENCE, (rounds, last_digest, run_id, fence, fenced_digest))
 
 
-def _identity(path: Path) -> tuple[int, int]:
+def _file_identity(path: Path) -> tuple[int, int]:
     try:
         status = path.stat()
     except OSError as error:

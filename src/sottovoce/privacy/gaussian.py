@@ -45,9 +45,9 @@ LARGEST: Final = 1e100  # largest mu and epsilon taken; the reciprocal is the sm
 UNIT: Final = 2.0**-53
 MARGIN: Final = 256 * UNIT
 SMALL_MU: Final = 0.125
-CERTAIN: Final = -7.0
-FAR: Final = 1e6
-CLOSE: Final = 2.0**-26  # Newton squares its error: a step this small was the last
+CERTAIN_BELOW: Final = -7.0
+LARGEST_QUANTILE: Final = 1e6
+CONVERGED_STEP: Final = 2.0**-26  # Newton squares its error: a step this small was the last
 NODES, WEIGHTS = (np.polynomial.legendre.leggauss(5) + np.array([[1.0], [0.0]])) / 2
 
 
@@ -81,11 +81,11 @@ def epsilon_of(mu: Real, delta: Real | float) -> Real:
         s, gap = _tail(m, epsilon)
         step = (_log_delta(s, gap) - target) * gap / _mills(s + m)
         before, epsilon = epsilon, np.maximum(epsilon + step, 0.0)
-        if np.all(np.abs(epsilon - before) <= CLOSE * m):
+        if np.all(np.abs(epsilon - before) <= CONVERGED_STEP * m):
             break
     more = UNIT
-    while np.any(short := _log_delta(*_tail(m, epsilon)) > target):
-        epsilon, more = np.where(short, epsilon + more * (epsilon + m), epsilon), 2 * more
+    while np.any(exceeding := _log_delta(*_tail(m, epsilon)) > target):
+        epsilon, more = np.where(exceeding, epsilon + more * (epsilon + m), epsilon), 2 * more
     return cast("Real", _unwrapped(np.where(hidden, 0.0, epsilon)))
 
 
@@ -103,11 +103,11 @@ def mu_of(epsilon: Real, delta: Real | float) -> Real:
         s, gap = _tail(mu, e)
         step = np.clip((target - _log_delta(s, gap)) * gap / mu, -4.0, 4.0)
         mu = mu * np.exp(step)
-        if np.all(np.abs(step) <= CLOSE):
+        if np.all(np.abs(step) <= CONVERGED_STEP):
             break
     less = UNIT
-    while np.any(loud := _log_delta(*_tail(mu, e)) > target):
-        mu, less = np.where(loud, mu * (1 - less), mu), 2 * less
+    while np.any(exceeding := _log_delta(*_tail(mu, e)) > target):
+        mu, less = np.where(exceeding, mu * (1 - less), mu), 2 * less
     return cast("Real", _unwrapped(mu))
 
 
@@ -156,14 +156,14 @@ class Attacker:
         beta(alpha) = Phi(Phi^-1(1 - alpha) - mu)
         """
         alpha = _within("false_alarm", false_alarm, 0.0, 1.0, "lie in [0, 1]")
-        quantile = np.clip(-scipy.special.ndtri(alpha), -FAR, FAR)
+        quantile = np.clip(-scipy.special.ndtri(alpha), -LARGEST_QUANTILE, LARGEST_QUANTILE)
         return cast("Real", _unwrapped(_phi_below(quantile - self.mu, np.abs(quantile) + self.mu)))
 
 
 def _tail(mu: Floats, epsilon: Floats) -> tuple[Floats, Floats]:
     """Return s = epsilon/mu - mu/2 rounded down, and R(s) - R(s + mu) rounded up."""
     ratio = epsilon / mu
-    s = np.clip(ratio - mu / 2 - 4 * UNIT * (ratio + mu / 2), CERTAIN - 1, 1e150)
+    s = np.clip(ratio - mu / 2 - 4 * UNIT * (ratio + mu / 2), CERTAIN_BELOW - 1, 1e150)
     near, far = _mills(s), _mills(s + mu)
     difference = (near - far) + MARGIN * (near + far)
     return s, np.where(mu <= SMALL_MU, _integral(s, np.minimum(mu, SMALL_MU)), difference)
@@ -190,7 +190,7 @@ def _log_delta(s: Floats, gap: Floats) -> Floats:
     square, log_gap = s * s, np.log(gap)
     value = log_gap - square / 2 - math.log(2 * math.pi) / 2
     margin = 4 * UNIT * (square + np.abs(log_gap) + 16)
-    return np.where(s < CERTAIN, 0.0, np.minimum(value + margin, 0.0))
+    return np.where(s < CERTAIN_BELOW, 0.0, np.minimum(value + margin, 0.0))
 
 
 def _log_below(delta: Floats) -> Floats:

@@ -40,7 +40,7 @@ from sottovoce.privacy.charge import (
     root_up,
     square_down,
 )
-from sottovoce.privacy.fence import Digests, Fence, create_ledger, place, transaction
+from sottovoce.privacy.fence import Digests, Fence, create_ledger, require_fence, transaction
 from sottovoce.privacy.gaussian import mu_of
 
 _Row: TypeAlias = tuple[str, Kind, float | None, float, float, float, str]
@@ -140,7 +140,7 @@ class Ledger:
             if not isinstance(name, str) or not name:
                 raise InputError(f"an agent's name must be a non-empty string, got {name!r}")
         with transaction(self.path, "IMMEDIATE") as database:
-            totals = _charged_anew(database, names, protected)
+            totals = _charge_anew(database, names, protected)
             for agent, spent in totals.items():
                 if spent > square_down(budget):
                     raise BudgetError(
@@ -148,10 +148,13 @@ class Ledger:
                         f"got mu={budget!r}, spent mu={root_up(spent)!r} for {protected}: grant "
                         "more"
                     )
-            thing = (protected.hide, protected.radius)
+            protection = (protected.hide, protected.radius)
             database.executemany(
                 GRANT,
-                [(agent, *thing, epsilon, delta, budget, f"{totals[agent]:x}") for agent in names],
+                [
+                    (agent, *protection, epsilon, delta, budget, f"{totals[agent]:x}")
+                    for agent in names
+                ],
             )
 
     def spend(self, run_id: str, charges: Iterable[Charge], note: str = "") -> None:
@@ -167,9 +170,9 @@ class Ledger:
             BudgetError: an agent has no budget or too little left, or protects what the run does
                 not, or run_id is known with other charges. Nothing is recorded for any agent.
         """
-        asked = _by_agent(run_id, charges)
+        requested = _charge_by_agent(run_id, charges)
         with transaction(self.path, "IMMEDIATE") as database:
-            _spend(database, run_id, asked, note)
+            _spend(database, run_id, requested, note)
 
     def begin(
         self,
@@ -189,21 +192,21 @@ class Ledger:
             RollbackError: the store is a copy or an old backup. Nothing is recorded.
             PrivacyError: the ledger does not know rounds that were released. Nothing is recorded.
         """
-        asked = _by_agent(run_id, charges)
+        requested = _charge_by_agent(run_id, charges)
         with transaction(self.path, "IMMEDIATE") as database:
-            if _spend(database, run_id, asked, note) and rounds > 0:
+            if _spend(database, run_id, requested, note) and rounds > 0:
                 raise PrivacyError(
                     f"the ledger must know run {run_id!r}, which has released {rounds} rounds "
                     "already: use the ledger that it began with; a run that began without one "
                     "goes on without one, or anew with a new store"
                 )
-            place(database, run_id, rounds, digest)
+            require_fence(database, run_id, rounds, digest)
         return Fence(self.path, run_id, rounds, digest(rounds) or b"")
 
     def account(self, agent: str) -> Account:
         """Return one agent's account; refused if no budget was ever granted to it."""
         with transaction(self.path, "DEFERRED") as database:
-            row = _row(database, agent)
+            row = _account_row(database, agent)
         if row is None:
             raise BudgetError(_no_budget(agent))
         return _account(row)
@@ -237,31 +240,33 @@ class Ledger:
         )
 
 
-def _by_agent(run_id: str, charges: Iterable[Charge]) -> dict[str, Charge]:
+def _charge_by_agent(run_id: str, charges: Iterable[Charge]) -> dict[str, Charge]:
     listed = list(charges)
     if not run_id or not listed:
         raise InputError("a spend must have a run_id and at least one agent")
-    asked = {charge.agent: charge for charge in listed}
-    if len(asked) < len(listed):
+    requested = {charge.agent: charge for charge in listed}
+    if len(requested) < len(listed):
         agent = Counter(charge.agent for charge in listed).most_common(1)[0][0]
         raise InputError(
             f"a run must charge every agent once, got {agent!r} twice: agents of one problem need "
             "different labels"
         )
-    return asked
+    return requested
 
 
-def _spend(database: sqlite3.Connection, run_id: str, asked: dict[str, Charge], note: str) -> bool:
+def _spend(
+    database: sqlite3.Connection, run_id: str, requested: dict[str, Charge], note: str
+) -> bool:
     """Record a run unless it is recorded already; return whether it is new."""
-    recorded = _recorded(database, run_id)
-    if recorded == asked:
+    recorded = _recorded_charges(database, run_id)
+    if recorded == requested:
         return False
     if recorded is not None:
         raise BudgetError(
             f"run {run_id!r} is already recorded with other agents or amounts: "
             "a different run needs another run_id"
         )
-    totals = _totals(database, asked)
+    totals = _add_up(database, requested)
     number = database.execute(
         "INSERT INTO runs (run_id, note) VALUES (?, ?)", (run_id, note)
     ).lastrowid
@@ -269,7 +274,7 @@ def _spend(database: sqlite3.Connection, run_id: str, asked: dict[str, Charge], 
         "INSERT INTO spends VALUES (?, ?, ?, ?, ?, ?)",
         [
             (number, c.agent, c.protected.hide, c.protected.radius, c.mu, c.allowance)
-            for c in asked.values()
+            for c in requested.values()
         ],
     )
     database.executemany(
@@ -279,7 +284,7 @@ def _spend(database: sqlite3.Connection, run_id: str, asked: dict[str, Charge], 
     return True
 
 
-def _recorded(database: sqlite3.Connection, run_id: str) -> dict[str, Charge] | None:
+def _recorded_charges(database: sqlite3.Connection, run_id: str) -> dict[str, Charge] | None:
     run = database.execute("SELECT number FROM runs WHERE run_id = ?", (run_id,)).fetchone()
     if run is None:
         return None
@@ -289,25 +294,25 @@ def _recorded(database: sqlite3.Connection, run_id: str) -> dict[str, Charge] | 
     return {row[0]: _charge(*row) for row in rows}
 
 
-def _totals(database: sqlite3.Connection, asked: dict[str, Charge]) -> dict[str, int]:
+def _add_up(database: sqlite3.Connection, requested: dict[str, Charge]) -> dict[str, int]:
     """Return every agent's new exact total, or refuse, naming the first agent in the way."""
     totals, refusals = {}, []
-    for agent, charge in asked.items():
-        row = _row(database, agent)
+    for agent, charge in requested.items():
+        row = _account_row(database, agent)
         if row is None:
             refusals.append(_no_budget(agent))
             continue
         account = _account(row)
         try:
-            cost = amount(charge, account.protected)
+            units = amount(charge, account.protected)
         except BudgetError as error:
             refusals.append(str(error))
             continue
-        totals[agent] = int(row[-1], 16) + cost**2
+        totals[agent] = int(row[-1], 16) + units**2
         if totals[agent] > square_down(account.budget):
             refusals.append(
                 f"agent {agent!r} would exceed its lifetime budget of mu={account.budget!r} for "
-                f"{account.protected}: spent {account.spent!r}, asked {root_up(cost**2)!r} (mu="
+                f"{account.protected}: spent {account.spent!r}, asked {root_up(units**2)!r} (mu="
                 f"{charge.mu!r} for {charge.protected}), remaining {account.remaining!r}"
             )
     if refusals:
@@ -316,14 +321,14 @@ def _totals(database: sqlite3.Connection, asked: dict[str, Charge]) -> dict[str,
     return totals
 
 
-def _charged_anew(
+def _charge_anew(
     database: sqlite3.Connection, agents: list[str], protected: Protected
 ) -> dict[str, int]:
     """Return what agents have spent in terms of what is to be protected from now on."""
     totals = dict.fromkeys(agents, 0)
     changed = set()
     for agent in agents:
-        row = _row(database, agent)
+        row = _account_row(database, agent)
         if row is not None and _account(row).protected == protected:
             totals[agent] = int(row[-1], 16)
         elif row is not None:
@@ -335,9 +340,9 @@ def _charged_anew(
     return totals
 
 
-def _row(database: sqlite3.Connection, agent: str) -> _Row | None:
-    asked = database.execute("SELECT * FROM accounts WHERE agent = ?", (agent,))
-    row: _Row | None = asked.fetchone()
+def _account_row(database: sqlite3.Connection, agent: str) -> _Row | None:
+    requested = database.execute("SELECT * FROM accounts WHERE agent = ?", (agent,))
+    row: _Row | None = requested.fetchone()
     return row
 
 

@@ -56,18 +56,18 @@ class Guarantee:
     name: str
     hide: Adjacency  # with this agent's radius
     gdp_mu: float
-    asked: tuple[float, float]  # the requested epsilon and delta
+    requested: tuple[float, float]  # the requested epsilon and delta
     trust: Trust = ONE_CLOUD
 
     @property
     def epsilon(self) -> float:
         """Its value at the requested delta."""
-        return epsilon_of(self.gdp_mu, self.asked[1])
+        return epsilon_of(self.gdp_mu, self.requested[1])
 
     @property
     def delta(self) -> float:
         """Its value at the requested epsilon."""
-        return delta_of(self.gdp_mu, self.asked[0])
+        return delta_of(self.gdp_mu, self.requested[0])
 
     @property
     def hidden(self) -> str:
@@ -76,7 +76,7 @@ class Guarantee:
 
     def __str__(self) -> str:
         return (
-            f"{self.name}: ({up(self.epsilon)}, {up(self.asked[1])})-differentially private "
+            f"{self.name}: ({up(self.epsilon)}, {up(self.requested[1])})-differentially private "
             f"(Gaussian-DP mu = {up(self.gdp_mu)}) for all {self.hide.rounds:,} rounds together.\n"
             f"Hidden: {self.hidden}.\n"
             f"Trust: {WORDS[self.trust.kind]}."
@@ -85,8 +85,8 @@ class Guarantee:
     def __repr__(self) -> str:
         return (
             f"Guarantee(agent={self.agent}, name={cut(self.name)!r}, hide={self.hide.kind!r}, "
-            f"rounds={self.hide.rounds}, epsilon={up(self.epsilon)}, delta={up(self.asked[1])}, "
-            f"gdp_mu={up(self.gdp_mu)}, trust={self.trust.kind!r})"
+            f"rounds={self.hide.rounds}, epsilon={up(self.epsilon)}, "
+            f"delta={up(self.requested[1])}, gdp_mu={up(self.gdp_mu)}, trust={self.trust.kind!r})"
         )
 
     def _repr_html_(self) -> str:
@@ -205,7 +205,7 @@ class NoisePlan:
             name=self.cloud.groups[group].label(place),
             hide=hide,
             gdp_mu=float(self.gdp_mu[index]),
-            asked=(float(self.epsilon[index]), float(self.delta[index])),
+            requested=(float(self.epsilon[index]), float(self.delta[index])),
             trust=self.trust,
         )
 

@@ -1,4 +1,4 @@
-"""Planning: noise for every output, by which every agent gets what was asked for."""
+"""Planning: calibrate the noise of every sum to the requested (epsilon, delta) of every agent."""
 
 from __future__ import annotations
 
@@ -21,14 +21,20 @@ from sottovoce.privacy.adjacency import (
     per_agent,
     radii,
 )
-from sottovoce.privacy.allocation import allocate, rounding_share, rounding_spent, spare, spent
+from sottovoce.privacy.allocation import (
+    allocate,
+    joint_scaling,
+    mu_spent,
+    rounding_mu,
+    rounding_shift,
+)
 from sottovoce.privacy.feasibility import Feasibility
 from sottovoce.privacy.gaussian import delta_of, epsilon_of, mu_of
 from sottovoce.privacy.margins import (
-    expected_set,
+    bound_averaged_noise,
+    expected_target,
     feasibility,
     margin_cost,
-    noise_of,
     require_proven_convexity,
     require_room,
 )
@@ -40,6 +46,10 @@ from sottovoce.problem.agents import Array, read_only
 from sottovoce.problem.problem import CloudView, Problem
 from sottovoce.progress import Progress, watched
 
+_UP, _DOWN, _DOWN_CAP = 1.0 + 2.0**-50, 1.0 - 2.0**-40, 1.0 - 2.0**-45  # round towards more noise
+_ALLOCATIONS = 8  # tries until the allowance for rounding covers what rounding takes
+_ALLOWANCE_GROWTH = 1.001  # of the allowance over what the last try needed
+_SAMPLED = slice(1_000)  # agents that a remedy considers: a fleet's mostly ask for the same
 _MODERATE = 1e60  # products of two squares of numbers up to this, or down to its inverse, are exact
 
 
@@ -78,8 +88,7 @@ def plan(
             (see ``Feasibility``). By default neither.
         each_row: whether the bound holds for each constraint separately, with smaller margins,
             instead of for all of them together.
-        progress: whether to show progress once it has taken two seconds, by default on a terminal;
-            or a callback.
+        progress: as for ``sv.simulate``.
 
     Raises:
         PrivacyError: if an assumption fails, rounding alone would reveal too much, or a sum exceeds
@@ -91,38 +100,43 @@ def plan(
     cloud = certificate.cloud
     if trust is not None and not isinstance(trust, Trust):
         raise InputError(f"trust must be sv.SplitCloud() or left out, got {trust!r:.60}")
-    probability = _probability(feasible, cloud, each_row=each_row)
-    asked = AskedPrivacy.per_agent(cloud, epsilon, delta)
-    w = _weights(weights, certificate.sensitivity)
-    with watched(progress) as tell:
-        tell(f"planning: noise for {cloud.agents:,} agents")
-        noise = _of_sums(certificate, asked, hide, w, trust or ONE_CLOUD)
+    probability = _require_feasible(feasible, cloud, each_row=each_row)
+    requested = RequestedPrivacy.per_agent(cloud, epsilon, delta)
+    w = _check_weights(weights, certificate.sensitivity)
+    with watched(progress) as report:
+        report(f"planning: noise for {cloud.agents:,} agents")
+        noise = _plan_sums(certificate, requested, hide, w, trust or ONE_CLOUD)
         if probability is None:
             return noise
-        return replace(noise, feasible=_feasible(certificate, noise, asked, probability, each_row))
+        margins = _plan_margins(certificate, noise, requested, probability, each_row)
+        return replace(noise, feasible=margins)
 
 
-def _of_sums(
-    certificate: Certificate, asked: AskedPrivacy, hide: Adjacency, weights: Array, trust: Trust
+def _plan_sums(
+    certificate: Certificate,
+    requested: RequestedPrivacy,
+    hide: Adjacency,
+    weights: Array,
+    trust: Trust,
 ) -> NoisePlan:
     """The plan of noisy sums, without margins."""
     cloud, ranges = certificate.cloud, certificate.contributions
     S = ranges.spread if isinstance(hide, Everything) else certificate.sensitivity
     reach = pair_reach(hide, cloud.agents)
     require_moderate_influence(S)
-    sigma = _joint(S, asked.mu, reach, hide.rounds, ranges.error, weights)
+    sigma = _allocate_jointly(S, requested.mu, reach, hide.rounds, ranges.error, weights)
     noise = NoisePlan(
         cloud=cloud,
         hide=hide,
-        epsilon=asked.epsilon,
-        delta=asked.delta,
+        epsilon=requested.epsilon,
+        delta=requested.delta,
         outputs=tuple(
             Output(name=name, kind="sum", sigma=s, row=row)
             for row, (name, s) in enumerate(zip(cloud.sums.labels(), sigma.tolist(), strict=True))
         ),
         domain=certificate.domain,
-        gdp_mu=read_only(spent(S, sigma, reach, ranges.error, hide.rounds)),
-        gdp_rounding=rounding_spent(sigma, ranges.error, hide.rounds),
+        gdp_mu=read_only(mu_spent(S, sigma, reach, ranges.error, hide.rounds)),
+        gdp_rounding=rounding_mu(sigma, ranges.error, hide.rounds),
         certified=True,
         trust=trust,
     )
@@ -132,7 +146,7 @@ def _of_sums(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class AskedPrivacy:
+class RequestedPrivacy:
     """The requested epsilon and delta of every agent, and the largest mu that keeps both."""
 
     epsilon: Array
@@ -140,11 +154,11 @@ class AskedPrivacy:
     mu: Array
 
     @staticmethod
-    def per_agent(cloud: CloudView, epsilon: ArrayLike, delta: ArrayLike) -> AskedPrivacy:
+    def per_agent(cloud: CloudView, epsilon: ArrayLike, delta: ArrayLike) -> RequestedPrivacy:
         """Check what is requested, one number or one per agent."""
         eps = per_agent("epsilon", epsilon, cloud.agents)
         dlt = per_agent("delta", delta, cloud.agents)
-        return AskedPrivacy(epsilon=eps, delta=dlt, mu=_largest_mu(eps, dlt))
+        return RequestedPrivacy(epsilon=eps, delta=dlt, mu=_find_largest_mu(eps, dlt))
 
 
 def require_certificate(
@@ -162,7 +176,7 @@ def require_certificate(
     return certificate
 
 
-def _probability(feasible: float | None, cloud: CloudView, *, each_row: bool) -> float | None:
+def _require_feasible(feasible: float | None, cloud: CloudView, *, each_row: bool) -> float | None:
     """The requested probability; required of constraints with a physical limit."""
     if not isinstance(each_row, bool):
         raise InputError(f"each_row must be True or False, got {each_row!r:.60}")
@@ -179,42 +193,44 @@ def _probability(feasible: float | None, cloud: CloudView, *, each_row: bool) ->
     return None
 
 
-def _feasible(
+def _plan_margins(
     certificate: Certificate,
     base: NoisePlan,
-    asked: AskedPrivacy,
+    requested: RequestedPrivacy,
     probability: float,
     each_row: bool,
 ) -> Feasibility:
     """The margins of a plan whose noise ``base`` has."""
-    sums, noise = base.cloud.sums, noise_of(certificate, base.released_sigma, base.rounds)
+    sums = base.cloud.sums
+    noise = bound_averaged_noise(certificate, base.released_sigma, base.rounds)
     require_proven_convexity(certificate, noise)
     margins = require_room(
         base.cloud,
         certificate.domain,
-        lambda share: feasibility(sums, noise.times(share), probability, each_row=each_row),
-        lambda share: _remedies(certificate, base, asked, share),
+        lambda share: feasibility(sums, noise.scaled(share), probability, each_row=each_row),
+        lambda share: _list_remedies(certificate, base, requested, share),
     )
-    return replace(margins, cost=margin_cost(certificate.problem, expected_set(margins)))
+    return replace(margins, cost=margin_cost(certificate.problem, expected_target(margins)))
 
 
-def _remedies(
-    certificate: Certificate, base: NoisePlan, asked: AskedPrivacy, share: float
+def _list_remedies(
+    certificate: Certificate, base: NoisePlan, requested: RequestedPrivacy, share: float
 ) -> Iterator[str]:
     """What makes noise ``share`` times as large, each by itself and with its number."""
     hide = base.hide
     if not isinstance(hide, Everything):
         yield f"a radius of {down(float(np.max(np.asarray(hide.radius, dtype=float))) * share, 3)}"
-    first = slice(1_000)  # agents: a fleet's mostly ask for the same
-    yield f"epsilon = {up(float(epsilon_of(asked.mu[first] / share, asked.delta[first]).max()), 3)}"
+    epsilon = epsilon_of(requested.mu[_SAMPLED] / share, requested.delta[_SAMPLED])
+    yield f"epsilon = {up(float(epsilon.max()), 3)}"
     if isinstance(hide, Trajectory):
         yield f"{int(np.ceil(hide.rounds / share**2)):,} rounds"
     elif isinstance(hide, Offset):
         if share * np.sqrt(hide.rounds) >= 1.0:
             yield "to hide a trajectory of that radius instead of an offset"
     else:
-        offset, w = Offset(radius=1.0, rounds=hide.rounds), _weights(None, certificate.sensitivity)
-        other, noisy = _of_sums(certificate, asked, offset, w, base.trust), base.sigma > 0
+        offset = Offset(radius=1.0, rounds=hide.rounds)
+        w = _check_weights(None, certificate.sensitivity)
+        other, noisy = _plan_sums(certificate, requested, offset, w, base.trust), base.sigma > 0
         radius = share * float(np.min(base.sigma[noisy] / other.sigma[noisy]))
         yield f"to hide an offset of {down(radius, 3)} in every round instead of everything"
     more = int(np.ceil(base.cloud.agents / share))
@@ -226,10 +242,10 @@ def pair_reach(hide: Adjacency, agents: int) -> Array:
     if isinstance(hide, Trajectory):
         return radii(hide, agents)
     b = np.ones(agents) if isinstance(hide, Everything) else radii(hide, agents)
-    return np.asarray(b * np.sqrt(hide.rounds) * (1.0 + 2.0**-50))
+    return np.asarray(b * np.sqrt(hide.rounds) * _UP)
 
 
-def _largest_mu(epsilon: Array, delta: Array) -> Array:
+def _find_largest_mu(epsilon: Array, delta: Array) -> Array:
     """The largest mu_l that keeps (epsilon_l, delta_l), computed once per distinct pair."""
     if epsilon.strides == delta.strides == (0,):
         return np.broadcast_to(mu_of(epsilon[:1], delta[:1]), epsilon.shape)
@@ -237,7 +253,7 @@ def _largest_mu(epsilon: Array, delta: Array) -> Array:
     return np.asarray(mu_of(pairs[0], pairs[1])[inverse.ravel()])
 
 
-def _weights(weights: ArrayLike | None, S: Sensitivity) -> Array:
+def _check_weights(weights: ArrayLike | None, S: Sensitivity) -> Array:
     if weights is None:
         slope = S.typical()
         moderate = np.clip(slope, 1.0 / _MODERATE, _MODERATE)  # others are refused where they count
@@ -253,25 +269,25 @@ def _weights(weights: ArrayLike | None, S: Sensitivity) -> Array:
     return values
 
 
-def _joint(
+def _allocate_jointly(
     S: Sensitivity, target: Array, reach: Array, rounds: int, errors: Array, weights: Array
 ) -> Array:
-    """Allocate the noise, leaving room for what rounding adds to every agent's movement."""
-    allowance = 0.0
-    for _ in range(8):
-        room = target / DISCRETISATION * (1.0 - 2.0**-40) - allowance
-        if np.any(room <= 0):
+    """Allocate the noise so that mu and what rounding adds to it stay within the target."""
+    allowance = 0.0  # of mu, for rounding
+    for _ in range(_ALLOCATIONS):
+        available = target / DISCRETISATION * _DOWN - allowance
+        if np.any(available <= 0):
             break
-        require_moderate("radius sqrt(rounds) / mu", reach / room)
+        require_moderate("radius sqrt(rounds) / mu", reach / available)
         with np.errstate(divide="ignore"):  # an agent whose box is a point can reveal nothing
-            caps = np.square(room / reach) * (1.0 - 2.0**-45)
+            caps = np.square(available / reach) * _DOWN_CAP
         sigma = allocate(S, caps, weights)
-        sigma = sigma * spare(S, sigma, caps)
-        # Less noise means more rounding per sigma, so the allowance is taken from what came out.
-        needed = rounding_share(sigma, errors, rounds)
+        sigma = sigma * joint_scaling(S, sigma, caps)
+        # Less noise means more rounding per sigma, so the allowance is taken from the result.
+        needed = rounding_shift(sigma, errors, rounds)
         if needed <= allowance:
             return sigma
-        allowance = needed * 1.001
+        allowance = needed * _ALLOWANCE_GROWTH
     raise PrivacyError(
         f"epsilon, delta or radius are too small for {rounds:,} rounds: the rounding of numbers "
         "alone would reveal more; enlarge one of them or ask for fewer rounds"

@@ -1,16 +1,15 @@
-"""The interface of a release other than noisy sums, registered by name.
+"""The interface of a release other than noisy sums, and the registry of such releases.
 
 A release says what agents send (contribute), which noisy numbers the cloud makes of it (release),
 and how prices and states follow from these (answer). Noisy sums are the default and need no entry
-here. Plans, rounds of a simulation and rounds on the network reach any other release through
-``NoisePlan.release`` or, from an algorithm's name, through ``release_of``.
+here. Any other registers itself when its package is imported. Plans, rounds of a simulation and
+rounds on the network reach it through ``NoisePlan.release`` or, by name, ``release_of``.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from sottovoce.errors import InputError
@@ -21,8 +20,8 @@ if TYPE_CHECKING:
     from sottovoce.problem.agents import Array
     from sottovoce.problem.problem import CloudView, Problem
 
-REGISTERED: Final = {"paper": "sottovoce.paper.paper_release"}  # modules with a RELEASE, by name
-ALGORITHMS: Final = {"tikhonov": "paper"}  # releases by algorithm; all others work with sums
+REGISTERED: Final[dict[str, Callable[[], StateRelease]]] = {}  # what loads each release, by name
+ALGORITHMS: Final[dict[str, str]] = {}  # releases by algorithm; all others work with sums
 
 
 class StateRelease(ABC):
@@ -86,10 +85,15 @@ class StateRelease(ABC):
         """Return what turns released numbers into prices: a ``CloudState``."""
 
 
+def register_release(name: str, algorithm: str, load: Callable[[], StateRelease]) -> None:
+    """Make a release known by its name, and by that of its algorithm; ``load`` imports it."""
+    REGISTERED[name] = load
+    ALGORITHMS[algorithm] = name
+
+
 def release_of(name: str) -> StateRelease:
     """Return the release of that name, or refuse it."""
     if name not in REGISTERED:
         known = " or ".join(map(repr, ("joint", *REGISTERED)))
         raise InputError(f"method must be {known}, got {name!r:.60}")
-    release: StateRelease = import_module(REGISTERED[name]).RELEASE
-    return release
+    return REGISTERED[name]()

@@ -57,7 +57,8 @@ STEPS: Final = 2.0**26  # N, grid steps per standard deviation; public, agents r
 DISCRETISATION: Final = 1.0 + 2.0**-46  # on mu: the discrete Gaussian for the continuous one
 REACH: Final = 2.0**51  # grid steps from zero beyond which a value is refused
 FARTHEST: Final = 2**52  # largest multiple released: its product with the grid is rounded once
-BATCH: Final = 1024  # least number of draws at once: a call costs as much as some hundred draws
+BATCH: Final = 1024  # draws at once, at least: a call costs as much as some hundred draws
+REFILL: Final = 64  # releases whose noise is drawn ahead
 
 
 def grid_of(sigma: Real) -> Real:
@@ -74,8 +75,8 @@ def reach_of(sigma: Real) -> Real:
 
     2^51 grid = 2^25 sigma
 
-    A refusal in the middle of a run would itself tell something: check the certified range of every
-    output against this before the first round.
+    A refusal in the middle of a run would itself reveal something: check the certified range of
+    every output against this before the first round.
     """
     return grid_of(sigma) * REACH
 
@@ -113,9 +114,9 @@ class Released:
         if self.multiples is not None and self.grid is not None:
             if not np.array_equal(self.values, self.multiples * self.grid):
                 raise PrivacyError("values must equal multiples * grid: they came from elsewhere")
-            object.__setattr__(self, "multiples", _frozen(self.multiples, np.int64))
-            object.__setattr__(self, "grid", _frozen(self.grid, np.float64))
-        object.__setattr__(self, "values", _frozen(self.values, np.float64))
+            object.__setattr__(self, "multiples", _read_only_copy(self.multiples, np.int64))
+            object.__setattr__(self, "grid", _read_only_copy(self.grid, np.float64))
+        object.__setattr__(self, "values", _read_only_copy(self.values, np.float64))
 
     @property
     def private(self) -> bool:
@@ -166,8 +167,8 @@ class SecureSampler(Sampler):
     """
 
     def __init__(self, sigma: ArrayLike) -> None:
-        self._sigma = _per_output(sigma)
-        self._grid = _frozen(grid_of(self._sigma), np.float64)
+        self._sigma = _checked_sigma(sigma)
+        self._grid = _read_only_copy(grid_of(self._sigma), np.float64)
         self._pool = _Pool()
 
     @property
@@ -175,26 +176,26 @@ class SecureSampler(Sampler):
         """The public grid of each output."""
         return self._grid
 
-    def refill(self, releases: int = 64) -> None:
+    def refill(self, releases: int = REFILL) -> None:
         """Draw ahead, so that the pool holds the noise of at least this many releases."""
-        self._own_pool().fill(releases * self._sigma.size)
+        self._process_pool().fill(releases * self._sigma.size)
 
     def refill_beside(self) -> None:
-        """Draw 64 releases ahead in a thread; releases go on meanwhile, as OpenDP needs no GIL."""
-        self._own_pool().fill_beside(64 * self._sigma.size)
+        """Draw the same ahead in a thread; releases go on meanwhile, as OpenDP needs no GIL."""
+        self._process_pool().fill_beside(REFILL * self._sigma.size)
 
     def release(self, values: ArrayLike) -> Released:
         """Return round(values/grid) + Z on the grid, with Z taken from the pool."""
-        noise = self._own_pool().take(self._sigma.size)  # before the values are looked at
+        noise = self._process_pool().take(self._sigma.size)  # before the values are read
         with np.errstate(over="ignore"):
-            steps = np.rint(_finite(values, self._sigma.size) / self.grid)
+            steps = np.rint(_checked_values(values, self._sigma.size) / self.grid)
         _require_reach(steps)
         return self._released(steps.astype(np.int64) + noise)
 
     def release_multiples(self, multiples: Integers) -> Released:
         """Return multiples + Z on the grid, with Z taken from the pool."""
-        noise = self._own_pool().take(self._sigma.size)
-        steps = _whole(multiples, self._sigma.size)
+        noise = self._process_pool().take(self._sigma.size)
+        steps = _checked_multiples(multiples, self._sigma.size)
         _require_reach(steps)
         return self._released(steps + noise)
 
@@ -203,8 +204,8 @@ class SecureSampler(Sampler):
 
         The noise keeps the promise by itself: whoever takes the masks off finds noisy sums.
         """
-        noise = self._own_pool().take(self._sigma.size)
-        return _whole(residues, self._sigma.size) + noise  # wraps around
+        noise = self._process_pool().take(self._sigma.size)
+        return _checked_multiples(residues, self._sigma.size) + noise  # wraps around
 
     def release_residues(self, residues: Integers) -> Released:
         """Return sums that were masked, modulo 2^64, with noise of our own, on the grid.
@@ -217,7 +218,7 @@ class SecureSampler(Sampler):
     def _released(self, multiples: Integers) -> Released:
         return Released(values=multiples * self.grid, multiples=multiples, grid=self.grid)
 
-    def _own_pool(self) -> _Pool:
+    def _process_pool(self) -> _Pool:
         if self._pool.process != _process():
             self._pool = _Pool()  # with its own lock: the parent's may be held for ever
         return self._pool
@@ -280,21 +281,21 @@ class _Pool:
     def _ensure(self, count: int) -> None:
         missing = count - len(self._draws)
         if missing > 0:
-            self._draws += _drawn(missing)
+            self._draws += _draw(missing)
 
     def _draw_beside(self, count: int) -> None:
         try:
-            drawn = _drawn(count)
+            draws = _draw(count)
             with self._lock:
-                self._draws += drawn
+                self._draws += draws
         finally:
             self._drawing.release()
 
 
-def _drawn(count: int) -> list[int]:
+def _draw(count: int) -> list[int]:
     """Return so many draws, or more."""
-    drawn: list[int] = _discrete_gaussian()([0] * max(count, BATCH))
-    return drawn
+    draws: list[int] = _discrete_gaussian()([0] * max(count, BATCH))
+    return draws
 
 
 @cache
@@ -312,12 +313,12 @@ def _discrete_gaussian() -> Measurement:
     return make_gaussian(integers, l2_distance(T="i64"), scale=STEPS)
 
 
-def _per_output(sigma: ArrayLike) -> Floats:
+def _checked_sigma(sigma: ArrayLike) -> Floats:
     array = numbers("sigma", sigma, "a non-empty list of numbers")
     if array.ndim != 1 or array.size == 0:
         raise InputError(f"sigma must be a non-empty list of numbers, got shape {array.shape}")
     _check_sigma(array)
-    return _frozen(array, np.float64)
+    return _read_only_copy(array, np.float64)
 
 
 def _check_sigma(sigma: ArrayLike) -> None:
@@ -331,7 +332,7 @@ def _check_sigma(sigma: ArrayLike) -> None:
         )
 
 
-def _finite(values: ArrayLike, outputs: int) -> Floats:
+def _checked_values(values: ArrayLike, outputs: int) -> Floats:
     try:
         array = np.asarray(values, dtype=np.float64)
     except (TypeError, ValueError):
@@ -344,7 +345,7 @@ def _finite(values: ArrayLike, outputs: int) -> Floats:
     return array
 
 
-def _whole(multiples: Integers, outputs: int) -> Integers:
+def _checked_multiples(multiples: Integers, outputs: int) -> Integers:
     array = np.asarray(multiples)
     if array.dtype != np.int64 or array.shape != (outputs,):
         raise InputError(
@@ -356,14 +357,14 @@ def _whole(multiples: Integers, outputs: int) -> Integers:
 
 def _require_reach(steps: Floats | Integers) -> None:
     if not steps.min() >= -REACH or not steps.max() <= REACH:  # abs of the least int64 is itself
-        beyond = (steps > REACH) | (steps < -REACH)
+        output = int(np.argmax((steps > REACH) | (steps < -REACH))) + 1
         raise PrivacyError(
-            f"values must lie within 2^25 sigma of zero, output {int(np.argmax(beyond)) + 1} does "
-            "not (its value is withheld): scale the output or plan with a larger sigma"
+            f"values must lie within 2^25 sigma of zero, output {output} does not (its value is "
+            "withheld): scale the output or plan with a larger sigma"
         )
 
 
-def _frozen(array: NDArray[Number], dtype: type[Number]) -> NDArray[Number]:
+def _read_only_copy(array: NDArray[Number], dtype: type[Number]) -> NDArray[Number]:
     copy = np.array(array, dtype=dtype)
     copy.setflags(write=False)
     return copy

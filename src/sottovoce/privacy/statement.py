@@ -21,17 +21,17 @@ if TYPE_CHECKING:
     from sottovoce.privacy.noise_plan import Guarantee, NoisePlan
 
 
-_SHOWN = 12  # outputs or margins that a text lists
+_MOST_LINES = 12  # outputs or margins that a text lists
 
 
 def up(value: float, digits: int = 6) -> str:
     """Write an upper bound (epsilon, delta, mu, a sensitivity), rounded up."""
-    return _written(value, digits, ROUND_CEILING)
+    return _rounded_text(value, digits, ROUND_CEILING)
 
 
 def down(value: float, digits: int = 6) -> str:
     """Write a lower bound (sigma, what is hidden), rounded down."""
-    return _written(value, digits, ROUND_FLOOR)
+    return _rounded_text(value, digits, ROUND_FLOOR)
 
 
 def percent_down(share: float) -> str:
@@ -40,7 +40,7 @@ def percent_down(share: float) -> str:
     return f"{float(rounded):g}%"
 
 
-def _written(value: float, digits: int, rounding: str) -> str:
+def _rounded_text(value: float, digits: int, rounding: str) -> str:
     if not math.isfinite(value):
         return f"{value:g}"
     # The shortest text that reads back as this double: 0.05 stays 0.05.
@@ -50,17 +50,17 @@ def _written(value: float, digits: int, rounding: str) -> str:
 
 def not_covered(plan: NoisePlan) -> tuple[str, ...]:
     """Return what the plan's promise does not cover."""
-    seen = "contribution" if plan.release is None else plan.release.sent
+    sent = "contribution" if plan.release is None else plan.release.sent
     if plan.trust.halves == 1:
         limits = [
-            f"the cloud itself, which sees every {seen}",
+            f"the cloud itself, which sees every {sent}",
             "agents or a cloud that break the protocol",
         ]
     else:
         limits = [
-            f"cloud and helper together: if their operators collude, they see every {seen}",
+            f"cloud and helper together: if their operators collude, they see every {sent}",
             "an agent that breaks the protocol, which then hides less of itself and makes the sums "
-            f"wrong for all: nobody can check a single {seen} any more",
+            f"wrong for all: nobody can check a single {sent} any more",
         ]
     if not isinstance(plan.hide, Everything):
         limits.append(
@@ -71,14 +71,14 @@ def not_covered(plan: NoisePlan) -> tuple[str, ...]:
 
 def statement(plan: NoisePlan) -> str:
     """Return the plan as text: every sigma, what is hidden, from whom, and what is not covered."""
-    constraints = [*_constraints(plan), ""] if plan.release is None else []
-    return "\n".join([*_noise(plan), "", *constraints, promise(plan)])
+    constraints = [*_constraint_lines(plan), ""] if plan.release is None else []
+    return "\n".join([*_noise_lines(plan), "", *constraints, promise(plan)])
 
 
 def promise(plan: NoisePlan) -> str:
     """Return what is promised as text: how much, what is hidden, from whom, what is not covered."""
     limits = (f"  - {item}" for item in not_covered(plan))
-    return "\n".join([*_promise(plan), "", *_hidden(plan), "", "Not covered:", *limits])
+    return "\n".join([*_promise_lines(plan), "", *_hidden_lines(plan), "", "Not covered:", *limits])
 
 
 def hidden(hide: Adjacency) -> str:
@@ -119,7 +119,7 @@ def plan_facts(plan: NoisePlan) -> dict[str, str]:
 
 def guarantee_facts(promised: Guarantee) -> dict[str, str]:
     """Return the same of one agent's promise."""
-    pair = f"({up(promised.epsilon)}, {up(promised.asked[1])})"
+    pair = f"({up(promised.epsilon)}, {up(promised.requested[1])})"
     return {
         "promise": f"{pair}-differentially private",
         "Gaussian_DP_mu": up(promised.gdp_mu),
@@ -129,24 +129,24 @@ def guarantee_facts(promised: Guarantee) -> dict[str, str]:
     }
 
 
-def _noise(plan: NoisePlan) -> list[str]:
+def _noise_lines(plan: NoisePlan) -> list[str]:
     split = plan.trust.halves > 1
     added = "added by each half" if split else "per released number"
     lines = [f"Noise ({plan.method} method), standard deviation {added}:"]
-    lines += [f"  {o.kind + ' ' + o.name:<28} {down(o.sigma)}" for o in plan.outputs[:_SHOWN]]
-    if len(plan.outputs) > _SHOWN:
-        more = len(plan.outputs) - _SHOWN
-        lines.append(f"  ... and {more} more, up to {down(plan.sigma.max())}")
+    lines += [f"  {o.kind + ' ' + o.name:<28} {down(o.sigma)}" for o in plan.outputs[:_MOST_LINES]]
+    if len(plan.outputs) > _MOST_LINES:
+        unlisted = len(plan.outputs) - _MOST_LINES
+        lines.append(f"  ... and {unlisted} more, up to {down(plan.sigma.max())}")
     if split:
         lines.append("  Cloud and helper both add it: what is released has sqrt(2) times as much.")
     return lines
 
 
-def _promise(plan: NoisePlan) -> list[str]:
+def _promise_lines(plan: NoisePlan) -> list[str]:
     worst = plan.guarantee()
     lines = [
         f"Promise, for all {plan.rounds:,} rounds and all messages together:",
-        f"  every agent is ({up(worst.epsilon)}, {up(worst.asked[1])})-differentially "
+        f"  every agent is ({up(worst.epsilon)}, {up(worst.requested[1])})-differentially "
         f"private or better; worst: {worst.name} with Gaussian-DP mu = {up(worst.gdp_mu)}.",
     ]
     if not plan.certified:
@@ -160,7 +160,7 @@ def _promise(plan: NoisePlan) -> list[str]:
     return lines
 
 
-def _hidden(plan: NoisePlan) -> list[str]:
+def _hidden_lines(plan: NoisePlan) -> list[str]:
     worst = plan.guarantee()
     lines = [f"What is hidden of an agent (of {worst.name}, the worst off):", f"  {worst.hidden}."]
     if isinstance(plan.hide, Trajectory):
@@ -177,25 +177,25 @@ def _hidden(plan: NoisePlan) -> list[str]:
     return lines
 
 
-def _constraints(plan: NoisePlan) -> list[str]:
+def _constraint_lines(plan: NoisePlan) -> list[str]:
     margins = plan.feasible
     if margins is None:
         return [
             "Constraints: no margin was asked for, so that noise alone leaves about every second "
             "answer over an active limit; feasible=0.95 keeps them."
         ]
-    rest = up(float(1 - Decimal(repr(margins.probability))), 3)
+    failure = up(float(1 - Decimal(repr(margins.probability))), 3)
     scope = "each constraint by itself" if margins.each_row else "all constraints together"
     lines = [
         "Constraints: a run ends with a test. P(the answer is confirmed and violates one) <= "
-        f"{rest}, for {scope}, whatever the run did; an answer that is not confirmed is not "
+        f"{failure}, for {scope}, whatever the run did; an answer that is not confirmed is not "
         "applied, agents apply their fallbacks instead."
     ]
-    listed, more = margins.margins[:_SHOWN], margins.margins[_SHOWN:]
+    listed, unlisted = margins.margins[:_MOST_LINES], margins.margins[_MOST_LINES:]
     lines += [f"  {_margin_line(margin)}" for margin in listed]
-    if more:
-        worst = max(margin.percent_of_scale for margin in more)
-        lines.append(f"  ... and {len(more)} more, up to {up(worst, 3)}% of their size")
+    if unlisted:
+        worst = max(margin.percent_of_scale for margin in unlisted)
+        lines.append(f"  ... and {len(unlisted)} more, up to {up(worst, 3)}% of their size")
     if not listed:
         lines.append("  no state within the public boxes violates one: nothing is tested")
     return [*lines, f"  {_cost_line(margins)}"]
@@ -203,7 +203,7 @@ def _constraints(plan: NoisePlan) -> list[str]:
 
 def feasibility_data(margins: Feasibility) -> dict[str, object]:
     """Return the margins as plain data."""
-    columns = ("name", "kind", "tested", "moved", "percent_of_scale")
+    columns = ("name", "kind", "tested", "tightening", "percent_of_scale")
     cost = margins.cost
     return {
         "probability": margins.probability,
@@ -215,7 +215,7 @@ def feasibility_data(margins: Feasibility) -> dict[str, object]:
 
 
 def _margin_line(margin: Margin) -> str:
-    size = f"{up(margin.moved, 3)} ({up(margin.percent_of_scale, 3)}% of its size)"
+    size = f"{up(margin.tightening, 3)} ({up(margin.percent_of_scale, 3)}% of its size)"
     if margin.kind == "equality":
         return f"{margin.name}: kept within a band of +-{size}: no equality is exact under noise"
     return f"{margin.name}: aimed at with a margin of {size}, of which {up(margin.tested, 3)} noise"

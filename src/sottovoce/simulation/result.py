@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 _Kind = TypeVar("_Kind", "Result", "Trace", "Transcript", "Assessment")
 
-FORMAT = 5
+FORMAT = 6
 """The version of result files; a file with a higher one is refused."""
 
 SADDLE_STATES = 3000
@@ -87,7 +87,7 @@ class Transcript:
 @final
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Assessment:
-    """What the answers of all runs are worth; small values that are public, and the answers' own.
+    """The quality of the answers of all runs: small values, public or of the answers themselves.
 
     Attributes:
         groups: name, number of agents and components of each group of agents.
@@ -99,7 +99,6 @@ class Assessment:
         best: the objective at the saddle point; not a number if that is not known.
         price_labels: what people call what has a price: the sums, or with gradient steps the
             constraints.
-        output_labels: what people call the released numbers.
         sigma: the standard deviation of their noise, empty without noise.
         deviation: the standard deviation of every component of x, from sigma and T at the saddle
             point (``privacy.limit``), not a number where no curvature holds a component; empty if
@@ -116,7 +115,6 @@ class Assessment:
     objective: Array
     best: float
     price_labels: tuple[str, ...]
-    output_labels: tuple[str, ...]
     sigma: Array
     deviation: Array
     promise: str
@@ -184,8 +182,8 @@ class Result:
 
     def __post_init__(self) -> None:
         for part in (self, self.trace, self.transcript):
-            for f in fields(part) if part is not None else ():
-                if isinstance(value := getattr(part, f.name), np.ndarray):
+            for entry in fields(part) if part is not None else ():
+                if isinstance(value := getattr(part, entry.name), np.ndarray):
                     value.flags.writeable = False
 
     @property
@@ -251,7 +249,7 @@ class Result:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write everything to ``path`` (.npz), all or nothing."""
-        values = dict(_flat(replace(self, origin=None, assessed=self.assessment())))
+        values = dict(_flatten(replace(self, origin=None, assessed=self.assessment())))
         arrays = {name: part for name, part in values.items() if isinstance(part, np.ndarray)}
         facts = {name: part for name, part in values.items() if name not in arrays}
         write_npz(path, {"kind": "result", "facts": facts}, arrays)
@@ -267,10 +265,10 @@ class Result:
         try:
             values = meta["facts"] | arrays
             if "transcript" not in values:  # None is a fact
-                values["transcript"] = _part(Transcript, values, "transcript.")
-            values["trace"] = _part(Trace, values, "trace.")
-            values["assessed"] = _part(Assessment, values, "assessed.")
-            return _part(Result, values)
+                values["transcript"] = _unflatten(Transcript, values, "transcript.")
+            values["trace"] = _unflatten(Trace, values, "trace.")
+            values["assessed"] = _unflatten(Assessment, values, "assessed.")
+            return _unflatten(Result, values)
         except (KeyError, TypeError) as error:
             raise InputError(f"result file {path} must be complete, got no {error}") from error
 
@@ -322,7 +320,6 @@ def assess(origin: SimulationRequest, x: Array, rounds: int) -> Assessment:
         objective=read_only([numeric.objective(answer) for answer in x]),
         best=np.nan if saddle is None else saddle.objective,
         price_labels=labels if origin.gradient else tuple(cloud.sums.labels()),
-        output_labels=() if plan is None else tuple(o.name for o in plan.outputs),
         sigma=np.zeros(0) if plan is None else read_only(plan.released_sigma),
         deviation=deviation,
         promise="" if worst is None else str(worst),
@@ -336,7 +333,7 @@ def write_npz(
     target = Path(path)
     text = json.dumps({**meta, "format": FORMAT})
     try:
-        handle, aside = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
+        handle, temporary = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
     except OSError as error:
         raise InputError(f"cannot write {target}: {error.strerror}") from error
     try:
@@ -344,11 +341,11 @@ def write_npz(
             np.savez(file, allow_pickle=False, meta=np.array(text), **arrays)
             file.flush()
             os.fsync(file.fileno())
-        Path(aside).replace(target)
+        Path(temporary).replace(target)
     except OSError as error:
         raise InputError(f"cannot write {target}: {error.strerror}") from error
     finally:
-        Path(aside).unlink(missing_ok=True)
+        Path(temporary).unlink(missing_ok=True)
 
 
 def read_npz(path: str | os.PathLike[str], *, kind: str) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -374,20 +371,20 @@ def read_npz(path: str | os.PathLike[str], *, kind: str) -> tuple[dict[str, Any]
         raise InputError(f"{path} is not a {kind} file: {error}") from error
 
 
-def _flat(value: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
+def _flatten(value: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
     """The fields of a dataclass and of those inside it, by their names."""
-    for f in fields(value):
-        part = getattr(value, f.name)
+    for entry in fields(value):
+        part = getattr(value, entry.name)
         if isinstance(part, Trace | Transcript | Assessment):
-            yield from _flat(part, f"{prefix}{f.name}.")
+            yield from _flatten(part, f"{prefix}{entry.name}.")
         else:
-            yield prefix + f.name, part
+            yield prefix + entry.name, part
 
 
-def _part(kind: type[_Kind], values: Mapping[str, Any], prefix: str = "") -> _Kind:
-    """Undo ``_flat``; JSON has lists in place of tuples."""
-    return kind(**{f.name: _tuple(values[prefix + f.name]) for f in fields(kind)})
+def _unflatten(kind: type[_Kind], values: Mapping[str, Any], prefix: str = "") -> _Kind:
+    """Undo ``_flatten``; JSON has lists in place of tuples."""
+    return kind(**{entry.name: _to_tuple(values[prefix + entry.name]) for entry in fields(kind)})
 
 
-def _tuple(value: Any) -> Any:
-    return tuple(map(_tuple, value)) if isinstance(value, list) else value
+def _to_tuple(value: Any) -> Any:
+    return tuple(map(_to_tuple, value)) if isinstance(value, list) else value

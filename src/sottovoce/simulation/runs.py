@@ -40,7 +40,7 @@ from sottovoce.simulation.result import QUANTITIES
 
 _VIOLATION, _RESIDUAL, _OBJECTIVE = map(QUANTITIES.index, ("violation", "residual", "objective"))
 Saddle: TypeAlias = tuple[Array, Array]
-_FINEST = 2.0**-60  # the grid of a sum that no agent moves and that has no noise
+_FINEST_GRID = 2.0**-60  # the grid of a sum that no agent moves and that has no noise
 
 
 @final
@@ -114,8 +114,8 @@ class Layout:
             gradient steps, which run in lanes.
         offset: the constants of the rows.
         code: objectives that are code, with where their states lie.
-        stated: constraints over named agents whose sums do not show how much they are violated.
-        named: where the states of named agents lie, the arguments of ``stated``.
+        nonlinear: constraints over named agents whose sums do not show how much they are violated.
+        named_columns: where the states of named agents lie, the arguments of ``nonlinear``.
         noise: what noise there is, in words.
     """
 
@@ -128,11 +128,11 @@ class Layout:
     kernels: Sequence[FleetKernel]
     offset: Array
     code: Sequence[tuple[slice, Objective]]
-    stated: Tape | None
-    named: NDArray[np.int64]
+    nonlinear: Tape | None
+    named_columns: NDArray[np.int64]
     noise: str
 
-    def together(self, fleets: Sequence[FleetStates], part: Literal["answer", "states"]) -> Array:
+    def assemble(self, fleets: Sequence[FleetStates], part: Literal["answer", "states"]) -> Array:
         """Return the answer or the last states of all agents, in the problem's order."""
         x = np.empty(self.size)
         for kernel, fleet in zip(self.kernels, fleets, strict=True):
@@ -148,53 +148,60 @@ def layout_of(problem: Problem, plan: NoisePlan | None, *, gradient: bool) -> La
     """Return what simulations of a problem, a plan and a kind of algorithm share."""
     known_plan, known_gradient, layout = _layouts.get(problem, (None, gradient, None))
     if layout is None or known_plan is not plan or known_gradient != gradient:
-        layout = _layout(problem, plan, gradient=gradient)
+        layout = _lay_out(problem, plan, gradient=gradient)
         if not layout.code:  # code is watched anew in every simulation
             _layouts[problem] = (plan, gradient, layout)
     return layout
 
 
-def _layout(problem: Problem, plan: NoisePlan | None, *, gradient: bool) -> Layout:
+def _lay_out(problem: Problem, plan: NoisePlan | None, *, gradient: bool) -> Layout:
     sums, groups = problem.cloud.sums, problem.groups
     families = problem.constraints if gradient else sums.families
     offset = np.concatenate([np.zeros(0), *(family.offset for family in families)])
-    boxes, released, target, noise = groups, None, None, "none: nothing is private"
+    public_groups, released, target, noise = groups, None, None, "none: nothing is private"
     sigma, entries, grid = np.zeros(offset.size), dict[tuple[int, int], float](), None
     if plan is not None:
-        boxes, released = plan.domain, plan.released_sigma
+        public_groups, released = plan.domain, plan.released_sigma
         target = None if plan.feasible is None else plan.feasible.target
-        for output, spread in zip(plan.outputs, released.tolist(), strict=True):
+        for output, sigma_o in zip(plan.outputs, released.tolist(), strict=True):
             if output.column is not None:
-                entries[output.row, output.column] = spread
+                entries[output.row, output.column] = sigma_o
         sigma = released[[output.column is None for output in plan.outputs]]
-        grid = None if gradient else np.array([o.grid or _FINEST for o in plan.outputs])
+        grid = None if gradient else np.array([o.grid or _FINEST_GRID for o in plan.outputs])
         gradients = f" and {len(entries)} gradient entries" if entries else ""
         noise = (
             f"simulated: {np.count_nonzero(sigma)} sums{gradients} per round, repeatable from the "
             "seed, hence not private"
         )
-    domain = own_domain(groups, boxes, problem.local)
-    ends = np.cumsum([0, *(g.count * g.dim for g in groups)]).tolist()
-    spans = [slice(first, last) for first, last in pairwise(ends)]
-    named = [i for i, g in enumerate(groups) if g.count == 1]
-    stated = () if gradient else _unseen(problem)
+    domain = own_domain(groups, public_groups, problem.local)
+    columns = _columns(groups)
+    named = [i for i, group in enumerate(groups) if group.count == 1]
+    nonlinear = () if gradient else _nonlinear_constraints(problem)
     return Layout(
-        size=ends[-1],
+        size=problem.size,
         domain=domain,
         sigma=sigma,
         entries=entries,
         grid=grid,
-        public=public_sums(sums, boxes, released, target),
-        kernels=_kernels(problem, domain, gradient=gradient),
+        public=public_sums(sums, public_groups, released, target),
+        kernels=_make_kernels(problem, domain, gradient=gradient),
         offset=offset,
-        code=[(span, f) for span, f in zip(spans, problem.code, strict=True) if f is not None],
-        stated=tape(stated, [s for i in named for s in groups[i].symbols]) if stated else None,
-        named=np.concatenate([np.zeros(0, np.int64), *(np.r_[spans[i]] for i in named)]),
+        code=[(c, f) for c, f in zip(columns, problem.code, strict=True) if f is not None],
+        nonlinear=tape(nonlinear, [s for i in named for s in groups[i].symbols])
+        if nonlinear
+        else None,
+        named_columns=np.concatenate([np.zeros(0, np.int64), *(np.r_[columns[i]] for i in named)]),
         noise=noise,
     )
 
 
-def _unseen(problem: Problem) -> tuple[Expression, ...]:
+def _columns(groups: Sequence[Group]) -> list[slice]:
+    """Where the states of every group lie among all."""
+    ends = np.cumsum([0, *(group.count * group.dim for group in groups)]).tolist()
+    return [slice(first, last) for first, last in pairwise(ends)]
+
+
+def _nonlinear_constraints(problem: Problem) -> tuple[Expression, ...]:
     """Constraints over named agents whose sums do not show how much they are violated."""
     return tuple(
         add(family.rest[0], number(float(family.offset[0])))
@@ -203,30 +210,31 @@ def _unseen(problem: Problem) -> tuple[Expression, ...]:
     )
 
 
-def _kernels(problem: Problem, domain: Sequence[Group], *, gradient: bool) -> list[FleetKernel]:
+def _make_kernels(
+    problem: Problem, domain: Sequence[Group], *, gradient: bool
+) -> list[FleetKernel]:
     if gradient and all(group.count == 1 for group in domain):
         return []
     kernels = []
-    for fleet in _stepping(problem) if gradient else problem.fleets:
+    for fleet in _gradient_fleets(problem) if gradient else problem.fleets:
         box, index = fleet.within(domain), fleet.places[0]
         code = problem.code[index] if len(fleet.places) == 1 else None
-        watched = None if code is None else _watched(problem.groups[index], code)
+        watched = None if code is None else _with_warning(problem.groups[index], code)
         kernels.append(
             FleetKernel(fleet, box.lower, box.upper, gradient=watched, gradient_steps=gradient)
         )
     return kernels
 
 
-def _stepping(problem: Problem) -> list[Fleet]:
+def _gradient_fleets(problem: Problem) -> list[Fleet]:
     """All fleets, and all named agents as one agent with a long state: steps see no difference."""
-    groups, stated = problem.groups, sum(g.count > 1 for g in problem.groups)
-    fleets = fleets_of(groups, problem.constraints, problem.objectives, problem.local)[:stated]
-    named = [i for i, g in enumerate(groups) if g.count == 1]
+    groups, count = problem.groups, sum(group.count > 1 for group in problem.groups)
+    fleets = fleets_of(groups, problem.constraints, problem.objectives, problem.local)[:count]
+    named = [i for i, group in enumerate(groups) if group.count == 1]
     if not named:
         return fleets
-    begin = np.cumsum([0, *(g.count * g.dim for g in groups)])
-    rows = enumerate(named_rows(problem.constraints))
-    together = Fleet(
+    columns, rows = _columns(groups), enumerate(named_rows(problem.constraints))
+    one_agent = Fleet(
         group=Group(
             name="named",
             count=1,
@@ -238,9 +246,9 @@ def _stepping(problem: Problem) -> list[Fleet]:
         objective=named_objective(problem),
         sums=tuple(FleetContribution(row=j, terms=(h,)) for j, h in rows if not h.is_zero),
         places=tuple(named),
-        columns=np.concatenate([np.arange(begin[i], begin[i + 1]) for i in named]),
+        columns=np.concatenate([np.r_[columns[i]] for i in named]),
     )
-    return [*fleets, together]
+    return [*fleets, one_agent]
 
 
 def named_objective(problem: Problem) -> Expression:
@@ -249,7 +257,7 @@ def named_objective(problem: Problem) -> Expression:
     return add(*(group.fill(f) for group, f in pairs if group.count == 1))
 
 
-def _watched(group: Group, code: Objective) -> Watched:
+def _with_warning(group: Group, code: Objective) -> Watched:
     def report() -> None:
         warnings.warn(
             f"the gradient of {group.name} is not monotone: its objective is not convex, and the "
@@ -272,27 +280,27 @@ class Runs:
     def __init__(self, request: SimulationRequest, layout: Layout, threads: int) -> None:
         s, self._request, self._layout = request, request, layout
         # Formulas of several named agents, and code, are evaluated at marks, not in kernels.
-        self._has_unmeasured = layout.stated is not None or bool(layout.code)
+        self._has_unmeasured = layout.nonlinear is not None or bool(layout.code)
         known = isinstance(s.algorithm, DualAveraging | GradientSteps)
         self._in_python = bool(layout.code) or not known
         team = threads if s.runs == 1 and not self._has_unmeasured else 1
-        first = [self._start(kernel) for kernel in layout.kernels]
+        first = [self._start_fleet(kernel) for kernel in layout.kernels]
         self._runs = [
-            self._run(run, first if run == 0 else [f.copy() for f in first], team)
+            self._make_run(run, first if run == 0 else [f.copy() for f in first], team)
             for run in range(s.runs)
         ]
         self.trace = np.full((s.runs, s.marks.size, len(QUANTITIES)), np.nan)
         released = (s.rounds if s.transcript else 0, layout.sigma.size)
         self.transcript = np.zeros((s.runs, *released))
 
-    def _start(self, kernel: FleetKernel) -> FleetStates:
+    def _start_fleet(self, kernel: FleetKernel) -> FleetStates:
         """A fleet at the points of its agents' own sets nearest to the start."""
         start, saddle, shape = self._request.start, self._request.saddle, kernel.lower.shape
         x0 = np.concatenate([start[group].ravel() for group in kernel.fleet.places])
         hat = None if saddle is None else saddle[0][kernel.fleet.columns].reshape(shape)
         return FleetStates(kernel, x0.reshape(shape), solution=hat)
 
-    def _run(self, run: int, fleets: Sequence[FleetStates], team: int) -> Run | PythonRun:
+    def _make_run(self, run: int, fleets: Sequence[FleetStates], team: int) -> Run | PythonRun:
         s, layout, algorithm = self._request, self._layout, self._request.algorithm
         seed = stream_seed(s.seed, s.first + run)
         release = Release(offset=layout.offset, sigma=layout.sigma, grid=layout.grid, seed=seed)
@@ -311,16 +319,16 @@ class Runs:
         Several tasks run at the same time. ``steps`` is of ``SimulationRequest.steps``.
         """
         if len(self._runs) == 1 and not self._has_unmeasured:
-            (leader, *helpers), record = self._rounds(0, done, until, steps)
-            return [partial(_one_by_one, [leader, record]), *helpers]  # the leader ends last
+            (leader, *helpers), record = self._prepare(0, done, until, steps)
+            return [partial(_run_serially, [leader, record]), *helpers]  # the leader ends last
         advance = self._advance_by_marks if self._has_unmeasured else self._advance
         tasks: list[Task] = [
             partial(advance, run, done, until, steps) for run in range(len(self._runs))
         ]
         # Code may mind threads: one takes all runs.
-        return [partial(_one_by_one, tasks)] if self._in_python else tasks
+        return [partial(_run_serially, tasks)] if self._in_python else tasks
 
-    def _rounds(self, run: int, done: int, until: int, steps: Array) -> tuple[list[Task], Task]:
+    def _prepare(self, run: int, done: int, until: int, steps: Array) -> tuple[list[Task], Task]:
         """What takes a run through some rounds, and what keeps the records afterwards."""
         s = self._request
         first, last = s.records(done, until)
@@ -336,8 +344,8 @@ class Runs:
         return tasks, partial(self._record, run, first, trace)
 
     def _advance(self, run: int, done: int, until: int, steps: Array) -> None:
-        tasks, record = self._rounds(run, done, until, steps)
-        _one_by_one([*tasks, record])
+        tasks, record = self._prepare(run, done, until, steps)
+        _run_serially([*tasks, record])
 
     def _advance_by_marks(self, run: int, done: int, until: int, steps: Array) -> None:
         """Advance from mark to mark, and evaluate the answers there."""
@@ -348,20 +356,20 @@ class Runs:
                 self._advance(run, done, end, steps[: end - done])
                 done, steps = end, steps[end - done :]
             if len(values) < len(marks):
-                values.append(self._unmeasured(run))
+                values.append(self._evaluate_unmeasured(run))
         for record, (violation, objective) in zip(self.trace[run, first:last], values, strict=True):
             record[_VIOLATION] = max(record[_VIOLATION], violation)
             record[_OBJECTIVE] += objective
             if self._layout.code:
                 record[_RESIDUAL] = np.nan  # no formula gives the gradient of a callback
 
-    def _unmeasured(self, run: int) -> tuple[float, float]:
+    def _evaluate_unmeasured(self, run: int) -> tuple[float, float]:
         """The worst stated constraint at the answer, and the sum of objectives that are code."""
         layout = self._layout
-        x = layout.together(self._runs[run].fleets, "answer")
-        stated = [] if layout.stated is None else layout.stated(*x[layout.named])
-        coded = [np.nan if f.value is None else float(f.value(x[span])) for span, f in layout.code]
-        return max(0.0, *map(float, stated), 0.0), float(sum(coded))
+        x = layout.assemble(self._runs[run].fleets, "answer")
+        nonlinear = [] if layout.nonlinear is None else layout.nonlinear(*x[layout.named_columns])
+        coded = [np.nan if f.value is None else float(f.value(x[c])) for c, f in layout.code]
+        return max(0.0, *map(float, nonlinear), 0.0), float(sum(coded))
 
     def _record(self, run: int, first: int, trace: Array) -> None:
         """Turn what a run recorded into ``QUANTITIES``."""
@@ -373,24 +381,24 @@ class Runs:
         hat = np.full(p, np.nan) if s.saddle is None else s.saddle[1]
         with np.errstate(all="ignore"):
             if s.gradient:
-                off, over = answer - np.maximum(answer + sums, 0.0), sums
+                price_residual, excess = answer - np.maximum(answer + sums, 0.0), sums
             else:
                 limits = s.problem.cloud.sums
-                off = sums - self._nearest(run, sums + answer)
-                over = np.fmax(sums - limits.upper, limits.lower - sums)
+                price_residual = sums - self._project(run, sums + answer)
+                excess = np.fmax(sums - limits.upper, limits.lower - sums)
                 objective = objective + cost_of(limits.costs, sums)
             columns = (  # in the order of QUANTITIES
                 np.sqrt(error),
                 np.linalg.norm(answer - hat, axis=1),
-                np.fmax.reduce(over, axis=1, initial=0.0),
-                np.sqrt(residual + np.sum(off**2, axis=1)),
+                np.fmax.reduce(excess, axis=1, initial=0.0),
+                np.sqrt(residual + np.sum(price_residual**2, axis=1)),
                 objective,
                 np.sqrt(last_error),
                 np.linalg.norm(last - hat, axis=1),
             )
         self.trace[run, first : first + len(trace)] = np.stack(columns, axis=1)
 
-    def _nearest(self, run: int, points: Array) -> Array:
+    def _project(self, run: int, points: Array) -> Array:
         """The points of C nearest to others, row by row, with the public cost beside."""
         public, cloud = self._layout.public, self._runs[run].cloud
         if not public.regions or cloud is None:
@@ -402,7 +410,7 @@ class Runs:
         """Everything that rounds change, for a checkpoint."""
         arrays = {"trace": self.trace, "transcript": self.transcript}
         for place, run in enumerate(self._runs):
-            arrays |= {f"{name}{place}": array for name, array in _state_of(run).items()}
+            arrays |= {f"{name}{place}": array for name, array in _cloud_arrays(run).items()}
             for i, fleet in enumerate(run.fleets):
                 names = ("x",) if fleet.mean is fleet.x else ("x", "mean", "center", "worth")
                 arrays |= {f"{name}{place}.{i}": getattr(fleet, name) for name in names}
@@ -410,10 +418,10 @@ class Runs:
 
     def final(self) -> dict[str, NDArray[np.generic]]:
         """Where every run ended, as a ``Result`` has it."""
-        together, states = self._layout.together, [_state_of(run) for run in self._runs]
+        assemble, states = self._layout.assemble, [_cloud_arrays(run) for run in self._runs]
         ends: dict[str, NDArray[np.generic]] = {
-            "x": np.array([together(run.fleets, "answer") for run in self._runs]),
-            "last_x": np.array([together(run.fleets, "states") for run in self._runs]),
+            "x": np.array([assemble(run.fleets, "answer") for run in self._runs]),
+            "last_x": np.array([assemble(run.fleets, "states") for run in self._runs]),
             "price": np.array([state["answer"] for state in states]),
             "last_price": np.array([state["price"] for state in states]),
             "failed": np.array([state["failed"][0] for state in states], dtype=np.int64),
@@ -423,7 +431,7 @@ class Runs:
         return ends
 
 
-def _state_of(run: Run | PythonRun) -> dict[str, Array]:
+def _cloud_arrays(run: Run | PythonRun) -> dict[str, Array]:
     """What a run remembers beside its agents' states; of multipliers the last are the answer."""
     if run.cloud is None:
         return {"price": run.mu, "answer": run.mu, "failed": run.failed_round}
@@ -431,6 +439,6 @@ def _state_of(run: Run | PythonRun) -> dict[str, Array]:
     return {**cloud, "failed": run.failed_round}
 
 
-def _one_by_one(tasks: Sequence[Task]) -> None:
+def _run_serially(tasks: Sequence[Task]) -> None:
     for task in tasks:
         task()

@@ -18,8 +18,8 @@ from sottovoce.progress import Progress
 Task = TypeVar("Task")
 Answer = TypeVar("Answer")
 
-_LOOK_SECONDS = 0.2
-_PARTS = 16
+_POLL_SECONDS = 0.2  # between two checks for Ctrl-C
+_ENSEMBLE_TASKS = 16  # of an ensemble: enough for a dozen workers
 
 
 def executor_of(executor: Any) -> Executor:
@@ -38,13 +38,13 @@ def executor_of(executor: Any) -> Executor:
     )
 
 
-def parts(runs: int, least: int) -> list[range]:
+def split_runs(runs: int, least: int) -> list[range]:
     """Return the runs 0 .. runs-1 as about 16 ranges of at least ``least`` runs.
 
     More than there are workers, so that the last ones are not waited for long; few, as each costs
     a kernel's loading.
     """
-    size = max(-(-runs // _PARTS), least)
+    size = max(-(-runs // _ENSEMBLE_TASKS), least)
     return [range(first, min(first + size, runs)) for first in range(0, runs, size)]
 
 
@@ -54,8 +54,8 @@ def scatter(
     shared: Any,
     tasks: Sequence[Task],
     *,
-    tell: Progress,
-    doing: str,
+    report: Progress,
+    activity: str,
 ) -> tuple[list[Answer], bool]:
     """Return ``[work(shared, task) for task in tasks]``, computed by an executor in any order.
 
@@ -78,12 +78,12 @@ def scatter(
         ) from None
     futures: list[Future[Answer]] = []
     try:
-        futures += [executor.submit(_call, work, payload, task) for task in tasks]
+        futures += [executor.submit(_unpack_and_call, work, payload, task) for task in tasks]
         waiting = set(futures)
         with interruptible() as stopped:
             while waiting and not stopped.is_set():
-                tell(doing, 1.0 - len(waiting) / len(futures))
-                ended, waiting = wait(waiting, _LOOK_SECONDS, FIRST_EXCEPTION)
+                report(activity, 1.0 - len(waiting) / len(futures))
+                ended, waiting = wait(waiting, _POLL_SECONDS, FIRST_EXCEPTION)
                 for future in ended:
                     future.result()  # raises what the task raised
         complete = takewhile(lambda future: future.done() and not future.cancelled(), futures)
@@ -98,12 +98,12 @@ def scatter(
             future.cancel()
 
 
-def _call(work: Callable[[Any, Task], Answer], payload: bytes, task: Task) -> Answer:
-    return work(_unpacked(payload), task)
+def _unpack_and_call(work: Callable[[Any, Task], Answer], payload: bytes, task: Task) -> Answer:
+    return work(_unpack(payload), task)
 
 
 @lru_cache(maxsize=2)
-def _unpacked(payload: bytes) -> Any:
+def _unpack(payload: bytes) -> Any:
     return pickle.loads(payload)  # noqa: S301 - packed above, by whoever runs the executor
 
 

@@ -28,7 +28,6 @@ from sottovoce.privacy.feasibility import answer_shares
 from sottovoce.privacy.noise_plan import NoisePlan
 from sottovoce.privacy.releases import release_of
 from sottovoce.problem.agents import Array
-from sottovoce.problem.feasible import own_domain
 from sottovoce.problem.fingerprint import fingerprint
 from sottovoce.problem.local import require_no_rows
 from sottovoce.problem.problem import Problem
@@ -43,16 +42,19 @@ from sottovoce.simulation.result import (
     write_npz,
 )
 from sottovoce.simulation.runs import Layout, Runs, Saddle, SimulationRequest, layout_of
-from sottovoce.simulation.scatter import executor_of, interruptible, parts, scatter
+from sottovoce.simulation.scatter import executor_of, interruptible, scatter, split_runs
 
 _Part = TypeVar("_Part", Result, Trace, Transcript)
-_SLICE_SECONDS, _SAVE_SECONDS = 0.25, 10.0
-_DEFAULT: Algorithm = DualAveraging()
-_FIRST, _LONGEST = 64, 1 << 14  # rounds of a slice; the longest still has its steps in the cache
-_OF_RUNS = ("x", "price", "last_x", "last_price", "failed", "released", "confirmed")
-_RECORDS = 1000
-_TRANSCRIPT_LIMIT = 100_000_000
-_COMPARED = 100_000  # rounds of an algorithm whose weights are looked at
+_SLICE_SECONDS = 0.25  # between checks for Ctrl-C, reports of progress and checkpoints
+_SAVE_SECONDS = 10.0  # between two savings of a checkpoint
+_FIRST_SLICE = 64  # rounds
+_LONGEST_SLICE = 1 << 14  # rounds, whose steps still fit in the cache
+_DEFAULT_RECORDS = 1000
+_MOST_TRANSCRIPT_NUMBERS = 100_000_000
+_COMPARED_ROUNDS = 100_000  # whose weights are compared with those that margins are for
+_DEFAULT_ALGORITHM: Algorithm = DualAveraging()
+_PER_RUN_ARRAYS = ("x", "price", "last_x", "last_price", "failed", "released", "confirmed")
+"""The fields of a ``Result`` with an entry per run."""
 
 
 def simulate(
@@ -107,44 +109,43 @@ def simulate(
         instance("plan", plan, NoisePlan, "sv.plan(certificate, ...)")
     elif rounds is None:
         raise InputError("rounds must be given without a plan, got none: say rounds=1000")
-    steps = _DEFAULT if algorithm is None else require_algorithm(algorithm)
-    team, gradient = _threads(threads), isinstance(steps, GradientSteps)
-    count = whole(
-        "rounds", plan.named_rounds() if plan is not None and rounds is None else rounds, least=1
-    )
+    chosen = _DEFAULT_ALGORITHM if algorithm is None else require_algorithm(algorithm)
+    thread_count, gradient = _count_threads(threads), isinstance(chosen, GradientSteps)
+    covered = plan.named_rounds() if plan is not None and rounds is None else rounds
+    round_count = whole("rounds", covered, least=1)
     pool = None if executor is None else executor_of(executor)
     if pool is not None and checkpoint is not None:
         raise InputError(
             "checkpoint must be left out with executor, got both: parts of an ensemble are short"
         )
-    _require_simulable(problem, plan, steps, count)
-    with watched(progress) as tell:
+    _require_simulable(problem, plan, chosen, round_count)
+    with watched(progress) as report:
         # Now: hashing a large fleet takes memory that states need later.
         name = problem.fingerprint
-        tell("finding the saddle point")
+        report("finding the saddle point")
         request = SimulationRequest(
             problem=problem,
             plan=plan,
-            algorithm=steps,
-            rounds=count,
+            algorithm=chosen,
+            rounds=round_count,
             runs=whole("runs", runs, least=1),
             seed=whole("seed", seed, most=2**128),
-            start=_start_states(problem, x0),
-            price0=_start_prices(problem, mu0, gradient=gradient),
-            saddle=_known_saddle(problem, saddle, gradient=gradient),
-            marks=_recorded_rounds(record, count),
+            start=_check_start_states(problem, x0),
+            price0=_check_start_prices(problem, mu0, gradient=gradient),
+            saddle=_find_saddle(problem, saddle, gradient=gradient),
+            marks=_check_recorded_rounds(record, round_count),
             transcript=transcript,
         )
-        if transcript and count * request.runs * request.released > _TRANSCRIPT_LIMIT:
+        if transcript and round_count * request.runs * request.released > _MOST_TRANSCRIPT_NUMBERS:
             raise InputError(
-                f"transcript must have at most {_TRANSCRIPT_LIMIT:,} numbers, got rounds x runs x "
-                f"outputs = {count} x {request.runs} x {request.released}: ask for fewer rounds or "
-                "runs"
+                f"transcript must have at most {_MOST_TRANSCRIPT_NUMBERS:,} numbers, got rounds x "
+                f"runs x outputs = {round_count} x {request.runs} x {request.released}: ask for "
+                "fewer rounds or runs"
             )
         if pool is not None:
-            result = _scattered(request, pool, threads or 1, tell)
+            result = _execute_elsewhere(request, pool, threads or 1, report)
         else:
-            result = _execute(request, team, tell, checkpoint)
+            result = _execute(request, thread_count, report, checkpoint)
         # Only now: parts of an ensemble need not carry the problem back with them.
         return replace(result, origin=request, fingerprint=name)
 
@@ -164,9 +165,8 @@ def _require_simulable(
             "again with rounds="
         )
     require_release(plan, algorithm, simulated=True)
-    own_domain(problem.groups, plan.domain, problem.local)  # refuses sets that miss the domain
     if plan.feasible is not None:
-        _require_answer(plan, algorithm, rounds)
+        _require_averages(plan, algorithm, rounds)
 
 
 def require_steppable(problem: Problem) -> None:
@@ -183,7 +183,7 @@ def require_steppable(problem: Problem) -> None:
         )
 
 
-def _require_answer(plan: NoisePlan, algorithm: Algorithm, rounds: int) -> None:
+def _require_averages(plan: NoisePlan, algorithm: Algorithm, rounds: int) -> None:
     """Refuse answers that are other averages than the plan's margins are for."""
     if rounds != plan.rounds:
         raise InputError(
@@ -195,7 +195,7 @@ def _require_answer(plan: NoisePlan, algorithm: Algorithm, rounds: int) -> None:
             "feasible needs an algorithm with prices, whose answer is an average of what was "
             "released, got gradient steps: use the default algorithm"
         )
-    first = np.arange(1, min(rounds, _COMPARED) + 1)
+    first = np.arange(1, min(rounds, _COMPARED_ROUNDS) + 1)
     if not np.array_equal(algorithm.share(first, rounds, noisy=True), answer_shares(first, rounds)):
         raise InputError(
             "feasible needs the weights that sottovoce.privacy.feasibility gives to rounds, got an "
@@ -207,12 +207,13 @@ def _require_answer(plan: NoisePlan, algorithm: Algorithm, rounds: int) -> None:
 _saddles: WeakKeyDictionary[Problem, dict[bool, Saddle | None]] = WeakKeyDictionary()
 
 
-def _known_saddle(
+def _find_saddle(
     problem: Problem, pair: tuple[ArrayLike, ArrayLike] | None, *, gradient: bool
 ) -> Saddle | None:
     """Return x_hat and the prices there: the pair given, or computed for problems not too large."""
     if pair is not None:
-        return _given_saddle(problem, pair, problem.rows if gradient else problem.cloud.sums.count)
+        count = problem.rows if gradient else problem.cloud.sums.count
+        return _check_saddle(problem, pair, count)
     known = _saddles.setdefault(problem, {})
     if gradient not in known:
         from sottovoce.certificate.optimum import known_saddle, saddle_prices
@@ -225,7 +226,7 @@ def _known_saddle(
     return known[gradient]
 
 
-def _given_saddle(problem: Problem, pair: tuple[ArrayLike, ArrayLike], rows: int) -> Saddle:
+def _check_saddle(problem: Problem, pair: tuple[ArrayLike, ArrayLike], rows: int) -> Saddle:
     requirement = f"a pair of {problem.size} states and {rows} prices"
     both = entries("saddle", pair, requirement)
     if len(both) != 2:
@@ -236,7 +237,7 @@ def _given_saddle(problem: Problem, pair: tuple[ArrayLike, ArrayLike], rows: int
     return x, prices
 
 
-def _start_states(problem: Problem, x0: ArrayLike | None) -> tuple[Array, ...]:
+def _check_start_states(problem: Problem, x0: ArrayLike | None) -> tuple[Array, ...]:
     """Return x at the start, per group, of one vector of all states; by default the problem's."""
     if x0 is None:
         return problem.start
@@ -261,7 +262,7 @@ def _start_states(problem: Problem, x0: ArrayLike | None) -> tuple[Array, ...]:
     return tuple(start)
 
 
-def _start_prices(problem: Problem, mu0: ArrayLike | None, *, gradient: bool) -> Array:
+def _check_start_prices(problem: Problem, mu0: ArrayLike | None, *, gradient: bool) -> Array:
     """Return the prices at the start, which are 0, or the multipliers of gradient steps."""
     if mu0 is not None and not gradient:
         raise InputError(
@@ -279,10 +280,10 @@ def _start_prices(problem: Problem, mu0: ArrayLike | None, *, gradient: bool) ->
     return mu
 
 
-def _recorded_rounds(record: ArrayLike | None, rounds: int) -> NDArray[np.int64]:
+def _check_recorded_rounds(record: ArrayLike | None, rounds: int) -> NDArray[np.int64]:
     """Return after how many rounds to measure, in order; by default about 1,000, log-spaced."""
     if record is None:
-        spaced = np.round(np.geomspace(1, rounds, _RECORDS))
+        spaced = np.round(np.geomspace(1, rounds, _DEFAULT_RECORDS))
         return np.unique(np.concatenate([[0], spaced]).astype(np.int64))
     marks = np.unique(array("record", record, f"a list of rounds in 0..{rounds}"))
     wrong = ~((marks >= 0) & (marks <= rounds) & (marks == np.floor(marks)))  # NaN is wrong too
@@ -296,21 +297,21 @@ def _recorded_rounds(record: ArrayLike | None, rounds: int) -> NDArray[np.int64]
 def _execute(
     request: SimulationRequest,
     threads: int,
-    tell: Progress,
+    report: Progress,
     checkpoint: str | os.PathLike[str] | None = None,
 ) -> Result:
     """Run all rounds here."""
-    tell("laying out agents")
+    report("laying out agents")
     layout = layout_of(request.problem, request.plan, gradient=request.gradient)
     engine: Runs
     if isinstance(request.algorithm, GradientSteps) and not layout.kernels:
         engine = release_of(request.algorithm.release).engine(request, layout)
     else:
         engine = Runs(request, layout, threads)
-    keeper = None
+    saved_state = None
     if checkpoint is not None:
-        keeper = Checkpoint(checkpoint, _identity(request, layout), engine.arrays())
-    done, seconds = _drive(engine, request, keeper, threads=threads, tell=tell)
+        saved_state = Checkpoint(checkpoint, _hash_request(request, layout), engine.arrays())
+    done, seconds = _advance_in_slices(engine, request, saved_state, threads=threads, report=report)
     final: dict[str, Any] = dict(engine.final())
     records = int(np.searchsorted(request.marks, done, side="right"))
     traced = {name: engine.trace[:, :records, q].copy() for q, name in enumerate(QUANTITIES)}
@@ -323,18 +324,20 @@ def _execute(
         algorithm=repr(request.algorithm),
         noise=layout.noise,
         fingerprint="",
-        confirmed=_confirmed(request, done, final.get("released"), final["failed"]),
+        confirmed=_confirm(request, done, final.get("released"), final["failed"]),
         interrupted=done < request.rounds,
         seconds=seconds,
         saddle_x=hat_x,
         saddle_price=hat_price,
         trace=Trace(k=request.marks[:records].copy(), **traced),
-        transcript=_transcript(layout, engine.transcript[:, :done]) if request.transcript else None,
+        transcript=_make_transcript(layout, engine.transcript[:, :done])
+        if request.transcript
+        else None,
     )
 
 
-def _scattered(
-    request: SimulationRequest, executor: Executor, threads: int, tell: Progress
+def _execute_elsewhere(
+    request: SimulationRequest, executor: Executor, threads: int, report: Progress
 ) -> Result:
     """Run the rounds where an executor wants to, some of the runs in each task.
 
@@ -342,30 +345,32 @@ def _scattered(
         KeyboardInterrupt: if it was stopped before the first part was done.
     """
     began, runs = perf_counter(), request.runs
-    tasks = [(part, threads) for part in parts(runs, least=LANES if request.gradient else 1)]
-    doing = f"{runs:,} runs elsewhere"
-    results, interrupted = scatter(executor, _part, request, tasks, tell=tell, doing=doing)
+    tasks = [(part, threads) for part in split_runs(runs, least=LANES if request.gradient else 1)]
+    words = f"{runs:,} runs elsewhere"
+    results, interrupted = scatter(
+        executor, _run_part, request, tasks, report=report, activity=words
+    )
     complete = [result for result in results if not result.interrupted]
     if not complete:
         raise KeyboardInterrupt
     transcripts = [result.transcript for result in complete if result.transcript is not None]
     return replace(
-        _concatenated(complete, [n for n in _OF_RUNS if getattr(complete[0], n) is not None]),
+        _concatenate(complete, [n for n in _PER_RUN_ARRAYS if getattr(complete[0], n) is not None]),
         interrupted=interrupted or len(complete) < len(results),
         seconds=perf_counter() - began,
-        trace=_concatenated([result.trace for result in complete], QUANTITIES),
-        transcript=_concatenated(transcripts, ("y", "gradients")) if transcripts else None,
+        trace=_concatenate([result.trace for result in complete], QUANTITIES),
+        transcript=_concatenate(transcripts, ("y", "gradients")) if transcripts else None,
     )
 
 
-def _part(request: SimulationRequest, task: tuple[range, int]) -> Result:
+def _run_part(request: SimulationRequest, task: tuple[range, int]) -> Result:
     """Some of the runs, in whatever process; each depends on (seed, r) alone."""
     numbers, threads = task
     some = replace(request, first=numbers.start, runs=len(numbers))
     return _execute(some, threads, silent)
 
 
-def _concatenated(parts: Sequence[_Part], names: Sequence[str]) -> _Part:
+def _concatenate(parts: Sequence[_Part], names: Sequence[str]) -> _Part:
     """The first part, with arrays of all."""
     arrays: dict[str, Any] = {
         name: np.concatenate([getattr(part, name) for part in parts]) for name in names
@@ -373,13 +378,13 @@ def _concatenated(parts: Sequence[_Part], names: Sequence[str]) -> _Part:
     return replace(parts[0], **arrays)
 
 
-def _threads(threads: int | None) -> int:
+def _count_threads(threads: int | None) -> int:
     if threads is not None:
         return whole("threads", threads, least=1)
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def _confirmed(
+def _confirm(
     request: SimulationRequest, done: int, released: Any, failed: NDArray[np.int64]
 ) -> NDArray[np.bool_] | None:
     """Which answers may be applied; a run that failed or was cut short has none."""
@@ -390,13 +395,13 @@ def _confirmed(
     return np.asarray(plan.feasible.confirmed(released) & is_finished)
 
 
-def _transcript(layout: Layout, released: Array) -> Transcript:
+def _make_transcript(layout: Layout, released: Array) -> Transcript:
     rows, columns = np.array(list(layout.entries), dtype=np.int64).reshape(-1, 2).T.copy()
     y, gradients = np.split(released, [layout.sigma.size], axis=2)
     return Transcript(y=y.copy(), gradients=gradients.copy(), rows=rows, columns=columns)
 
 
-def _identity(request: SimulationRequest, layout: Layout) -> str:
+def _hash_request(request: SimulationRequest, layout: Layout) -> str:
     """A hash of everything that results depend on."""
     s, public = request, layout.public
     return fingerprint(
@@ -449,13 +454,13 @@ class Checkpoint:
             self._saved = perf_counter()
 
 
-def _drive(
+def _advance_in_slices(
     engine: Runs,
     request: SimulationRequest,
     checkpoint: Checkpoint | None,
     *,
     threads: int,
-    tell: Progress,
+    report: Progress,
 ) -> tuple[int, float]:
     """Advance all runs to the last round, in slices of about a quarter of a second.
 
@@ -464,10 +469,11 @@ def _drive(
     Returns:
         The rounds done, and the seconds that they took.
     """
-    done, rounds, size = 0 if checkpoint is None else checkpoint.resume(), request.rounds, _FIRST
+    rounds, size = request.rounds, _FIRST_SLICE
+    done = 0 if checkpoint is None else checkpoint.resume()
     start = perf_counter()
     with ThreadPoolExecutor(threads) as pool, interruptible() as stopped:
-        tell(f"round {done:,} of {rounds:,}", done / rounds)
+        report(f"round {done:,} of {rounds:,}", done / rounds)
         while done < rounds and not stopped.is_set():
             until, began = min(rounds, done + size), perf_counter()
             tasks = engine.tasks(done, until, request.steps(np.arange(done + 1, until + 1)))
@@ -480,7 +486,7 @@ def _drive(
             size = _next_size(size, taken)
             if checkpoint is not None:
                 checkpoint.save(done, now=False)
-            tell(f"round {done:,} of {rounds:,}", done / rounds)
+            report(f"round {done:,} of {rounds:,}", done / rounds)
     seconds = perf_counter() - start
     if checkpoint is not None:
         checkpoint.save(done, now=True)
@@ -488,4 +494,4 @@ def _drive(
 
 
 def _next_size(size: int, seconds: float) -> int:
-    return int(np.clip(size * min(4.0, _SLICE_SECONDS / max(seconds, 1e-9)), 1, _LONGEST))
+    return int(np.clip(size * min(4.0, _SLICE_SECONDS / max(seconds, 1e-9)), 1, _LONGEST_SLICE))

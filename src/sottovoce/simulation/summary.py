@@ -1,4 +1,4 @@
-"""What came out of a simulation, as tables and as a figure: is the answer good, can it be applied?
+"""The outcome of a simulation as tables, data frames and a figure.
 
 A run needs neither pandas nor matplotlib: ``frame`` and ``figure`` ask for them.
 """
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from pandas import DataFrame
 
-_SHOWN = 12
-_MOST_STATES = 100_000
+_MOST_ROWS = 12  # of a table of constraints or states
+_MOST_STATES = 100_000  # that become columns of a data frame
 _NORMAL_95 = 1.96  # two-sided
 _COLOURS = ("#1f5a8c", "#c2571a")
 
@@ -54,68 +54,86 @@ class Summary:
 
 def summary(result: Result) -> Summary:
     """Return the tables of a result; failed runs count in none of them."""
-    assessed, good = result.assessment(), result.failed == 0
-    first = (_objective(result, assessed, good), _constraints(assessed, good))
-    return Summary(tables=(*first, _answer(result, assessed, good), _hidden(result, assessed)))
+    assessed, completed = result.assessment(), result.failed == 0
+    objective = _objective_table(result, assessed, completed)
+    constraints = _constraint_table(assessed, completed)
+    answer, privacy = _answer_table(result, assessed, completed), _privacy_table(result, assessed)
+    return Summary(tables=(objective, constraints, answer, privacy))
 
 
-def _objective(result: Result, assessed: Assessment, good: NDArray[np.bool_]) -> PlainTable:
+def _objective_table(
+    result: Result, assessed: Assessment, completed: NDArray[np.bool_]
+) -> PlainTable:
     runs = f"{result.runs:,} runs" if result.runs > 1 else "1 run"
-    failed = result.runs - int(good.sum())
+    failed = result.runs - int(completed.sum())
     title = f"{result.rounds:,} rounds, {runs}" + (f", {failed:,} failed" if failed else "")
     if result.confirmed is not None:
         title += f", {int(result.confirmed.sum()):,} confirmed to keep the constraints"
     title += ", interrupted" if result.interrupted else ""
-    values = assessed.objective[good]
+    values = assessed.objective[completed]
     rows: list[tuple[str, ...]] = [("objective", *_quantiles(values))]
     if np.isfinite(assessed.best):
-        off = values - assessed.best
+        above = values - assessed.best
         middle = ("",) if values.size > 1 else ()
         rows.append(("at the optimum", *middle, f"{assessed.best:.6g}"))
-        rows.append(("above the optimum", *_quantiles(off)))
+        rows.append(("above the optimum", *_quantiles(above)))
         if assessed.best != 0.0:
             rows.append(
-                ("in percent", *(f"{q}%" for q in _quantiles(100 * off / abs(assessed.best))))
+                ("in percent", *(f"{q}%" for q in _quantiles(100 * above / abs(assessed.best))))
             )
-    return PlainTable(title=title, columns=_columns(good), rows=tuple(rows))
+    return PlainTable(title=title, columns=_headings(completed), rows=tuple(rows))
 
 
-def _constraints(assessed: Assessment, good: NDArray[np.bool_]) -> PlainTable:
-    off = violation(assessed.rows[good], assessed.equality)
-    worst = off.max(axis=0, initial=0.0) / assessed.scale
-    order = np.argsort(-worst, kind="stable")[:_SHOWN]
-    rows = []
-    for j in order.tolist():
-        largest = float(off[:, j].max(initial=0.0))
-        share = float(np.mean(off[:, j] > 0.0)) if good.any() else np.nan
-        rows.append(
-            (
-                assessed.row_labels[j] + (" (=)" if assessed.equality[j] else ""),
-                f"{np.median(assessed.rows[good, j]):.6g}" if good.any() else "-",
-                up(largest, 3),
-                f"{up(100 * worst[j], 3)}%",
-                f"{up(100 * share, 3)}%",
-            )
-        )
-    more = len(assessed.row_labels) - len(rows)
+def constraint_violations(
+    assessed: Assessment, completed: NDArray[np.bool_]
+) -> list[dict[str, Any]]:
+    """Return by how much and how often the completed runs violate every constraint."""
+    off = violation(assessed.rows[completed], assessed.equality)
+    largest = off.max(axis=0, initial=0.0)
+    return [
+        {
+            "name": name,
+            "equality": bool(assessed.equality[j]),
+            "scale": float(assessed.scale[j]),
+            "largest_violation": float(largest[j]),
+            "percent_of_scale": float(100 * largest[j] / assessed.scale[j]),
+            "share_of_runs": float((off[:, j] > 0).mean()) if completed.any() else None,
+        }
+        for j, name in enumerate(assessed.row_labels)
+    ]
+
+
+def _constraint_table(assessed: Assessment, completed: NDArray[np.bool_]) -> PlainTable:
+    listed, g = constraint_violations(assessed, completed), assessed.rows[completed]
+    worst = sorted(zip(listed, g.T, strict=True), key=lambda pair: -pair[0]["percent_of_scale"])
+    more = len(listed) - _MOST_ROWS
     return PlainTable(
         title="constraints, the worst first; g must be at most 0, or 0 (=)",
         columns=("", "median g", "largest violation", "of its scale", "runs that violate it"),
-        rows=tuple(rows),
-        notes=(f"... and {more:,} more",) if more else (),
+        rows=tuple(
+            (
+                v["name"] + (" (=)" if v["equality"] else ""),
+                f"{np.median(values):.6g}" if values.size else "-",
+                up(v["largest_violation"], 3),
+                f"{up(v['percent_of_scale'], 3)}%",
+                f"{up(100 * v['share_of_runs'] if values.size else np.nan, 3)}%",
+            )
+            for v, values in worst[:_MOST_ROWS]
+        ),
+        notes=(f"... and {more:,} more",) if more > 0 else (),
     )
 
 
-def _answer(result: Result, assessed: Assessment, good: NDArray[np.bool_]) -> PlainTable:
+def _answer_table(result: Result, assessed: Assessment, completed: NDArray[np.bool_]) -> PlainTable:
     known = assessed.deviation.size > 0
     rows = []
     for c, name in zip(
-        range(min(_SHOWN, result.x.shape[1])), assessed.state_labels(), strict=False
+        range(min(_MOST_ROWS, result.x.shape[1])), assessed.state_labels(), strict=False
     ):
         half = "-"
         if known and np.isfinite(assessed.deviation[c]):
             half = f"± {up(_NORMAL_95 * float(assessed.deviation[c]), 3)}"
-        rows.append((name, *_quantiles(result.x[good, c]), half))
+        rows.append((name, *_quantiles(result.x[completed, c]), half))
     notes = []
     if result.x.shape[1] > len(rows):
         notes.append(f"... and {result.x.shape[1] - len(rows):,} more")
@@ -124,13 +142,13 @@ def _answer(result: Result, assessed: Assessment, good: NDArray[np.bool_]) -> Pl
         notes.append(f"No confidence intervals: {why}.")
     return PlainTable(
         title="answer",
-        columns=(*_columns(good), "95% interval of one run"),
+        columns=(*_headings(completed), "95% interval of one run"),
         rows=tuple(rows),
         notes=tuple(notes),
     )
 
 
-def _hidden(result: Result, assessed: Assessment) -> PlainTable:
+def _privacy_table(result: Result, assessed: Assessment) -> PlainTable:
     rows = [("noise", result.noise)]
     words = assessed.promise.splitlines()
     if words:
@@ -143,8 +161,8 @@ def _hidden(result: Result, assessed: Assessment) -> PlainTable:
     return PlainTable(title="what is hidden", rows=(), notes=lines)
 
 
-def _columns(good: NDArray[np.bool_]) -> tuple[str, ...]:
-    return ("", "5%", "median", "95%") if good.sum() > 1 else ("", "value")
+def _headings(completed: NDArray[np.bool_]) -> tuple[str, ...]:
+    return ("", "5%", "median", "95%") if completed.sum() > 1 else ("", "value")
 
 
 def _quantiles(values: Array) -> tuple[str, ...]:
@@ -216,7 +234,7 @@ def figure(result: Result) -> Figure:
     axes.set_ylabel("distance")
     axes.grid(visible=True, which="major", alpha=0.3)
     axes.legend(frameon=False)
-    axes.set_title(_title(result), fontsize="medium")
+    axes.set_title(_figure_title(result), fontsize="medium")
     return drawn
 
 
@@ -243,7 +261,7 @@ def _draw(axes: Axes, k: NDArray[np.int64], values: Array, label: str, colour: s
         axes.fill_between(rounds, floor, high[positive], color=colour, alpha=0.18, linewidth=0)
 
 
-def _title(result: Result) -> str:
+def _figure_title(result: Result) -> str:
     runs = "1 run" if result.runs == 1 else f"{result.runs} runs, median and 5-95% band"
     noise = "no noise" if result.noise.startswith("none") else "simulated noise"
     return f"{runs}, {noise}" + (" (interrupted)" if result.interrupted else "")

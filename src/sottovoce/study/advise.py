@@ -25,33 +25,35 @@ from sottovoce.simulation.scatter import executor_of, scatter
 from sottovoce.simulation.simulate import simulate
 from sottovoce.study.prediction import (
     FEASIBLE,
-    FEWEST,
+    FEWEST_ROUNDS,
     Prediction,
     Response,
+    linear_response,
     measured_prediction,
     predict,
-    response,
     rounds_for,
 )
-from sottovoce.study.promise import promised
+from sottovoce.study.promise import stated_number
 from sottovoce.tables import PlainTable, cut
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 EPSILONS = (0.1, 0.3, 1.0, 3.0)
-_RADIUS_SHARE = 0.05  # of the boxes' width, where no radius is stated
-_TOLERANCE = 1.25  # times the prediction: how far a measured error may be off when rounds suffice
+"""Privacy losses that are compared by default."""
+
+_RADIUS_SHARE = 0.05  # of the typical box's width, where no radius is stated
+_CONVERGED_RATIO = 1.25  # of a measured error to its prediction, up to which rounds suffice
 _MOST_ROUNDS = 4_000  # after which no more are tried
 _MOST_STEPS = 10**10  # runs x rounds x states up to which a row is simulated
-_SHOWN = 12
-_KINDS: dict[Kind, tuple[str, str, str]] = {
+_MOST_CONSTRAINTS = 12  # that the table of constraints lists
+_LEAST_DRAWN_SHARE = 1e-5  # in place of 0, which a logarithmic axis cannot show
+_KIND_STYLES: dict[Kind, tuple[str, str, str]] = {
     "trajectory": ("a trajectory", "#7a8b99", "hide a change of {:g} in total"),
     "offset": ("an offset", "#1f5a8c", "hide an offset of {:g} in every round"),
     "everything": ("everything", "#c2571a", "hide everything an agent does"),
 }
 """What can be hidden, the strongest last: in words, its colour and its label in the figure."""
-_LEAST_DRAWN = 1e-5  # a share: a logarithm has no zero
 _NOTES = (
     "worst noise: standard deviation of the noisiest constraint at the answer, of its scale",
     "over limit: probability that some inequality is violated if nothing is done about it",
@@ -103,7 +105,7 @@ class AdviceRow:
 
     @property
     def useless(self) -> bool:
-        """Whether there is no such plan, or its answer will be worth nothing."""
+        """Whether there is no such plan, or its answer will be useless."""
         return self.predicted is None or bool(self.predicted.useless)
 
     @property
@@ -180,7 +182,7 @@ class Advice:
                 "a larger epsilon, or bring more agents under the same promise."
             )
         best, allowed = self.recommended, percent(self.accuracy)
-        text = f"Hide {_KINDS[best.hide][0]} with epsilon {up(best.epsilon, 3)}: "
+        text = f"Hide {_KIND_STYLES[best.hide][0]} with epsilon {up(best.epsilon, 3)}: "
         if best.unkept:
             return f"{text}worth something, but without room for margins that keep constraints."
         text += f"keeping all constraints costs {percent(best.cost)}, " + (
@@ -223,11 +225,12 @@ class Advice:
         kind = self.rows[0].hide if self.recommended is None else self.recommended.hide
         rows = [(r.epsilon, r.predicted) for r in self.rows if r.hide == kind and r.predicted]
         names = rows[0][1].rows if rows else ()
-        order = sorted(range(len(names)), key=lambda j: -float(rows[0][1].noise[j]))[:_SHOWN]
+        by_noise = sorted(range(len(names)), key=lambda j: -float(rows[0][1].noise[j]))
+        order = by_noise[:_MOST_CONSTRAINTS]
         more = len(names) - len(order)
         return PlainTable(
             title=f"Noise of the answer in percent of each constraint's scale, hiding "
-            f"{_KINDS[kind][0]}",
+            f"{_KIND_STYLES[kind][0]}",
             columns=("constraint", *(f"epsilon {up(epsilon, 3)}" for epsilon, _ in rows)),
             rows=tuple(
                 (cut(names[j], 24), *(percent(float(p.noise[j])) for _, p in rows)) for j in order
@@ -251,11 +254,11 @@ class Advice:
 
         figure = Figure(figsize=(11.0, 5.2), layout="constrained")
         left, right = figure.subplots(1, 2, sharex=True)
-        # What is useless is not drawn: whatever it costs, it is not worth that.
-        _panel(left, self, lambda row: math.inf if row.useless else row.cost)
+        # Useless answers are left out, whatever they cost.
+        _draw_panel(left, self, lambda row: math.inf if row.useless else row.cost)
         left.set(title="What keeping every limit costs", ylabel="extra cost, % of the objective")
-        left.axhspan(_LEAST_DRAWN / 10, 0.01, color="#2e7d32", alpha=0.08)
-        _panel(right, self, lambda row: row.worst_noise)
+        left.axhspan(_LEAST_DRAWN_SHARE / 10, 0.01, color="#2e7d32", alpha=0.08)
+        _draw_panel(right, self, lambda row: row.worst_noise)
         right.set(title="How far a limit may be missed (standard deviation)",
                   ylabel="noise, % of the limit")  # fmt: skip
         right.axhline(1.0, color="#b71c1c", linewidth=1.0, linestyle="--")
@@ -265,7 +268,7 @@ class Advice:
         ):
             axes.text(0.02, height, text, transform=axes.get_yaxis_transform(), va=side,
                       color=colour, fontsize=9)  # fmt: skip
-            axes.set_ylim(bottom=max(axes.get_ylim()[0], _LEAST_DRAWN))
+            axes.set_ylim(bottom=max(axes.get_ylim()[0], _LEAST_DRAWN_SHARE))
         entries = left.get_legend_handles_labels()
         figure.legend(*entries, loc="outside lower center", ncols=4, frameon=False)
         figure.suptitle(fill(f"{self.agents:,} agents. {self.words}", 120), fontsize=11)
@@ -290,27 +293,27 @@ def percent(share: float | None) -> str:
     return f"{up(100 * share, 2 if share < 10 else 3)}%"
 
 
-def _panel(axes: Axes, advice: Advice, value: Callable[[AdviceRow], float]) -> None:
+def _draw_panel(axes: Axes, advice: Advice, value: Callable[[AdviceRow], float]) -> None:
     from matplotlib.ticker import FuncFormatter, NullLocator
 
-    for kind, (_, colour, label) in _KINDS.items():
+    for kind, (_, colour, label) in _KIND_STYLES.items():
         rows = [r for r in advice.rows if r.hide == kind and r.predicted is not None]
         finite = [row for row in rows if math.isfinite(value(row))]
-        shares = [max(value(row), _LEAST_DRAWN) for row in finite]
+        shares = [max(value(row), _LEAST_DRAWN_SHARE) for row in finite]
         if rows:
             axes.plot([row.epsilon for row in finite], shares, marker="o", color=colour,
                       label=label.format(rows[0].radius))  # fmt: skip
     best = advice.recommended
     if best is not None and math.isfinite(value(best)):
-        axes.plot([best.epsilon], [max(value(best), _LEAST_DRAWN)], marker="*", markersize=20,
-                  color=_KINDS[best.hide][1], markeredgecolor="black", linestyle="none",
+        axes.plot([best.epsilon], [max(value(best), _LEAST_DRAWN_SHARE)], marker="*", markersize=20,
+                  color=_KIND_STYLES[best.hide][1], markeredgecolor="black", linestyle="none",
                   label="recommended")  # fmt: skip
-    losses = sorted({row.epsilon for row in advice.rows})
+    epsilons = sorted({row.epsilon for row in advice.rows})
     axes.set(xscale="log", yscale="log")
     axes.set_xlabel(
         r"$\leftarrow$ stronger privacy          $\varepsilon$          weaker $\rightarrow$"
     )
-    axes.set_xticks(losses, [up(loss, 3) for loss in losses])
+    axes.set_xticks(epsilons, [up(loss, 3) for loss in epsilons])
     axes.xaxis.set_minor_locator(NullLocator())
     axes.yaxis.set_major_formatter(FuncFormatter(lambda share, _: f"{100 * share:g}%"))
     axes.grid(visible=True, alpha=0.25)
@@ -353,47 +356,47 @@ def advise(
         feasible: the probability with which all constraints shall be kept.
         simulate: whether to measure every row in simulated runs beside the prediction.
         runs: how many of them.
-        seed: any integer that is not negative.
-        progress: whether to show progress once it has taken two seconds, by default on a terminal;
-            or a callback.
-        executor: where to work, a ``concurrent.futures.Executor`` or a Dask client; rows do not
-            depend on it. Ctrl-C keeps the first rows that are done.
+        seed: as for ``sv.simulate``.
+        progress: likewise.
+        executor: likewise. Ctrl-C keeps the first rows that are done.
     """
     instance("problem", problem, Problem, "sv.Problem(...)")
-    tasks = _promises(hide, epsilons)
+    tasks = _list_promises(hide, epsilons)
     width = problem.cloud.upper() - problem.cloud.lower()
-    typical = float(np.median(width[width > 0.0])) if np.any(width > 0.0) else 1.0
-    small = float(10.0 ** -math.ceil(math.log10(10 * problem.agents)))
-    near = float(f"{_RADIUS_SHARE * typical:.2g}")
-    radius = real("radius", _shared(problem, "radius", radius, near), "positive", _is_positive)
-    delta = real("delta", _shared(problem, "delta", delta, small), "in (0, 1)", _is_share)
+    typical_width = float(np.median(width[width > 0.0])) if np.any(width > 0.0) else 1.0
+    default_delta = float(10.0 ** -math.ceil(math.log10(10 * problem.agents)))
+    default_radius = float(f"{_RADIUS_SHARE * typical_width:.2g}")
+    for_all = _require_one_number(problem, "radius", radius, default_radius)
+    radius = real("radius", for_all, "positive", _is_positive)
+    for_all = _require_one_number(problem, "delta", delta, default_delta)
+    delta = real("delta", for_all, "in (0, 1)", _is_share)
     rounds = None if rounds is None else whole("rounds", rounds, least=1)
     for name, share in (("accuracy", accuracy), ("feasible", feasible)):
         real(name, share, "between 0 and 1", _is_share)
     runs, seed = whole("runs", runs, least=2), whole("seed", seed)
     pool = None if executor is None else executor_of(executor)
-    with watched(progress) as tell:
-        certificate = certify(problem, progress=tell)
+    with watched(progress) as report:
+        certificate = certify(problem, progress=report)
         certificate.require()
         saddle = known_saddle(problem)
-        study = _Study(
+        study = _AdviceStudy(
             problem=problem, certificate=certificate, radius=radius, delta=delta, rounds=rounds,
             accuracy=accuracy, feasible=feasible, runs=runs if simulate else 0, seed=seed,
-            known=None if saddle is None else response(problem, saddle),
+            response=None if saddle is None else linear_response(problem, saddle),
         )  # fmt: skip
         rows: list[AdviceRow] = []
         if pool is not None:
-            rows, _ = scatter(pool, _row, study, tasks, tell=tell, doing="planning")
+            rows, _ = scatter(pool, _advise_row, study, tasks, report=report, activity="planning")
         else:
             for index, task in enumerate(tasks):
-                tell("planning", index / len(tasks))
-                rows.append(_row(study, task))
+                report("planning", index / len(tasks))
+                rows.append(_advise_row(study, task))
     return Advice(
         agents=problem.agents,
         feasible=feasible,
         accuracy=accuracy,
         rows=tuple(rows),
-        recommended=_recommended(rows, accuracy),
+        recommended=_recommend(rows, accuracy),
         interrupted=len(rows) < len(tasks),
     )
 
@@ -406,9 +409,9 @@ def _is_share(value: float) -> bool:
     return 0 < value < 1
 
 
-def _promises(hide: object, epsilons: object) -> list[tuple[Kind, float]]:
+def _list_promises(hide: object, epsilons: object) -> list[tuple[Kind, float]]:
     """What is hidden with which epsilon, row by row."""
-    kinds = list(_KINDS) if hide is None else [hide] if isinstance(hide, str) else hide
+    kinds = list(_KIND_STYLES) if hide is None else [hide] if isinstance(hide, str) else hide
     names = entries("hide", kinds, "trajectory, offset, everything or a list of them")
     losses = [
         real("epsilons", e, "positive numbers", _is_positive)
@@ -418,12 +421,12 @@ def _promises(hide: object, epsilons: object) -> list[tuple[Kind, float]]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class _Study:
+class _AdviceStudy:
     """What all rows share: the arguments of ``advise``, and what is known of the problem."""
 
     problem: Problem
     certificate: Certificate
-    known: Response | None
+    response: Response | None
     radius: float
     delta: float
     rounds: int | None
@@ -450,28 +453,28 @@ class _Study:
         return max(1, math.ceil(self.problem.agents * cost / 0.01))
 
 
-def _row(study: _Study, task: tuple[Kind, float]) -> AdviceRow:
-    row = _promise(study, *task, study.rounds)
+def _advise_row(study: _AdviceStudy, task: tuple[Kind, float]) -> AdviceRow:
+    row = _plan_row(study, *task, study.rounds)
     if study.runs:
-        row = _simulated(study, row)
-        while study.rounds is None and not _settled(row, study.accuracy):
-            row = _simulated(study, _promise(study, *task, 2 * row.rounds))
+        row = _simulate_row(study, row)
+        while study.rounds is None and not _has_converged(row, study.accuracy):
+            row = _simulate_row(study, _plan_row(study, *task, 2 * row.rounds))
     return row
 
 
-def _promise(study: _Study, kind: Kind, epsilon: float, rounds: int | None) -> AdviceRow:
+def _plan_row(study: _AdviceStudy, kind: Kind, epsilon: float, rounds: int | None) -> AdviceRow:
     """One promise with what to expect of it, by default in as many rounds as suit it."""
     row = AdviceRow(
         hide=kind,
         radius=None if kind == Everything.kind else study.radius,
         epsilon=epsilon,
         delta=study.delta,
-        rounds=rounds or FEWEST,
+        rounds=rounds or FEWEST_ROUNDS,
         feasible=study.feasible,
     )
     try:
         plan = study.plan(row)
-        predicted = predict(study.known, plan, plan.rounds, feasible=study.feasible)
+        predicted = predict(study.response, plan, plan.rounds, feasible=study.feasible)
         if rounds is None:
             # One number of rounds serves for all: only averaged noise counts, and how it scales.
             error = max(predicted.cost, predicted.x or 0.0)
@@ -479,7 +482,7 @@ def _promise(study: _Study, kind: Kind, epsilon: float, rounds: int | None) -> A
             if rounds != row.rounds:
                 row = replace(row, rounds=rounds)
                 plan = study.plan(row)
-                predicted = predict(study.known, plan, plan.rounds, feasible=study.feasible)
+                predicted = predict(study.response, plan, plan.rounds, feasible=study.feasible)
     except PrivacyError as refusal:
         return replace(row, refused=str(refusal))
     noisy = plan.released_sigma[plan.sigma > 0]
@@ -489,63 +492,64 @@ def _promise(study: _Study, kind: Kind, epsilon: float, rounds: int | None) -> A
         sigma=(float(noisy.min(initial=np.inf)), float(noisy.max(initial=0.0))),
         fleet=study.fleet(predicted.cost),
     )
-    return row if predicted.useless else _with_margins(study, row, predicted)
+    return row if predicted.useless else _price_margins(study, row, predicted)
 
 
-def _with_margins(study: _Study, row: AdviceRow, predicted: Prediction) -> AdviceRow:
+def _price_margins(study: _AdviceStudy, row: AdviceRow, predicted: Prediction) -> AdviceRow:
     """The promise with what its margins really cost, or why there is no room for them."""
     try:
         margins = study.plan(row, feasible=study.feasible).feasible
     except PrivacyError as refusal:
         predicted = replace(predicted, feasibility_cost=math.inf)
         return replace(row, predicted=predicted, unkept=str(refusal))
-    if study.known is None or margins is None or margins.cost is None:
+    if study.response is None or margins is None or margins.cost is None:
         return row
-    cost = margins.cost.more / study.known.size
+    cost = margins.cost.more / study.response.size
     predicted = replace(predicted, feasibility_cost=cost)
     return replace(row, predicted=predicted, fleet=study.fleet(cost))
 
 
-def _simulated(study: _Study, row: AdviceRow) -> AdviceRow:
+def _simulate_row(study: _AdviceStudy, row: AdviceRow) -> AdviceRow:
     """The promise with what simulated runs measured; without it where that would take too long."""
-    problem, known, runs = study.problem, study.known, study.runs
-    if known is None or row.predicted is None or runs * row.rounds * problem.size > _MOST_STEPS:
+    problem, response, runs = study.problem, study.response, study.runs
+    if response is None or row.predicted is None or runs * row.rounds * problem.size > _MOST_STEPS:
         return row
-    bare = replace(study.plan(row), feasible=None)  # if nothing is done about violations
+    bare = replace(study.plan(row), feasible=None)  # without margins, as was predicted
     result = simulate(
         problem, bare, rounds=row.rounds, runs=runs, seed=study.seed, record=[row.rounds],
         progress=False,
     )  # fmt: skip
     x = result.x[result.failed == 0]
-    return replace(row, measured=measured_prediction(known, x, row.rounds)) if x.size else row
+    return replace(row, measured=measured_prediction(response, x, row.rounds)) if x.size else row
 
 
-def _settled(row: AdviceRow, accuracy: float) -> bool:
+def _has_converged(row: AdviceRow, accuracy: float) -> bool:
     """Whether measured errors are near the predicted ones, or small, or more rounds no help."""
     predicted, measured = row.predicted, row.measured
     if predicted is None or measured is None or predicted.useless:
         return True
     if row.hide == Trajectory.kind or row.rounds > _MOST_ROUNDS:
         return True
-    return bool(np.all(measured.noise <= np.maximum(_TOLERANCE * predicted.noise, 0.5 * accuracy)))
+    acceptable = np.maximum(_CONVERGED_RATIO * predicted.noise, 0.5 * accuracy)
+    return bool(np.all(measured.noise <= acceptable))
 
 
-def _recommended(rows: Sequence[AdviceRow], accuracy: float) -> AdviceRow | None:
-    """The strongest promise that costs little; else the cheapest that is worth something.
+def _recommend(rows: Sequence[AdviceRow], accuracy: float) -> AdviceRow | None:
+    """The strongest promise within ``accuracy``; else the cheapest with a useful answer.
 
     Where there is no room to keep the constraints, the noise decides.
     """
-    worth = [row for row in rows if not row.useless]
-    for kind in reversed(_KINDS):
-        cheap = [row for row in worth if row.hide == kind and row.cost <= accuracy]
+    useful = [row for row in rows if not row.useless]
+    for kind in reversed(_KIND_STYLES):
+        cheap = [row for row in useful if row.hide == kind and row.cost <= accuracy]
         if cheap:
             return min(cheap, key=lambda row: row.epsilon)
-    return min(worth, key=lambda row: (row.cost, row.worst_noise), default=None)
+    return min(useful, key=lambda row: (row.cost, row.worst_noise), default=None)
 
 
-def _shared(problem: Problem, name: str, value: float | None, default: float) -> object:
+def _require_one_number(problem: Problem, name: str, value: float | None, default: float) -> object:
     """A number of the promise that holds for all agents."""
-    stated = promised(problem, name, value)
+    stated = stated_number(problem, name, value)
     if not isinstance(stated, list):
         return default if stated is None else stated
     if len(set(stated)) != 1:

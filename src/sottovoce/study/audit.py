@@ -6,7 +6,7 @@ sampler that a cloud uses. The attacker receives every release, knows everything
 scores the transcript; what its hits and false alarms prove is set against the claim. A game needs
 thousands of draws to see a tenth of the noise missing, and cannot see a missing tail at all, so the
 noise itself is held against its statement too: residuals ``(released - F(x)) / sigma`` of all games
-(``study.noise``). And whatever is sent must follow from the releases alone (``tells_more``).
+(``study.noise``). And whatever is sent must follow from the releases alone (``find_leak``).
 """
 
 from __future__ import annotations
@@ -37,23 +37,24 @@ from sottovoce.privacy.trust import ViewName
 from sottovoce.problem.agents import Array, read_only
 from sottovoce.problem.problem import Problem
 from sottovoce.progress import Progress, silent, watched
-from sottovoce.simulation.scatter import executor_of, parts, scatter
-from sottovoce.study.loopback import Loopback, masks_reused, tells_more
+from sottovoce.simulation.scatter import executor_of, scatter, split_runs
+from sottovoce.study.loopback import Loopback, find_leak, masks_reused
 from sottovoce.study.noise import FALSE_ALARM, NoiseChecks, check_noise, verdict
-from sottovoce.study.stated import (
+from sottovoce.study.released_outputs import (
     ReleasedOutputs,
     WorstPair,
-    moved_by,
-    own_states,
-    stated_outputs,
+    agent_columns,
+    agent_outputs,
+    released_outputs,
     worst_pair,
 )
 from sottovoce.tables import PlainTable
 
 CONFIDENCE = 1.0 - FALSE_ALARM
-_THRESHOLDS = (-1.0, -0.5, 0.0, 0.5, 1.0)  # in units of the claimed mu
+_SCORE_THRESHOLDS = (-1.0, -0.5, 0.0, 0.5, 1.0)  # of the score, in units of the claimed mu
 _LEAST_GAMES = 25  # per task: a game takes milliseconds, its making a second
-_CLOSED = 6  # in every sixth round all agents go by their own iterates: the loop stays closed
+_CLOSED_LOOP_PERIOD = 6
+"""In every sixth round all agents take their own iterates, so that the loop stays closed."""
 
 
 @final
@@ -212,10 +213,8 @@ def audit(
             receives every release too, and takes its own noise off.
         sampler: where noise comes from; by default what a cloud uses. A broken one must be found.
         helper: where the helper's noise comes from, as ``sampler``.
-        progress: whether to show progress once it has taken two seconds, by default on a terminal;
-            or a callback.
-        executor: where to play, a ``concurrent.futures.Executor`` or a Dask client. Every process
-            draws noise of its own from its operating system.
+        progress: as for ``sv.simulate``.
+        executor: likewise. Every process draws noise of its own from its operating system.
     """
     instance("problem", problem, Problem, "sv.Problem(...)")
     instance("plan", plan, NoisePlan, "sv.plan(...)")
@@ -231,16 +230,16 @@ def audit(
             "again"
         )
     build = partial(Game, problem, plan, agent, rounds=rounds, algorithm=algorithm, view=view)
-    with watched(progress) as tell:
-        tell("preparing the game")
+    with watched(progress) as report:
+        report("preparing the game")
         game = build(sampler=sampler, helper=helper)
         if executor is None:
-            games = [_played(game, runs, tell)]
+            games = [_play_games(game, runs, report)]
         else:
-            games = _scattered(build, runs, executor_of(executor), tell)
-    delta = game.attacked.asked[1]
+            games = _play_elsewhere(build, runs, executor_of(executor), report)
+    delta = game.attacked.requested[1]
     a, b = np.concatenate([scores for scores, _ in games], axis=1)
-    bound = _bounds(a, b, delta, game.claimed)
+    bound = _bound_mu(a, b, delta, game.claimed)
     return Audit(
         agent=game.attacked.agent,
         name=game.attacked.name,
@@ -259,34 +258,34 @@ def audit(
     )
 
 
-_Games: TypeAlias = tuple[Array, Array]
+_GameScores: TypeAlias = tuple[Array, Array]
 """Scores of the games in either world, shape (2, runs), and the noise of all of them."""
 
 
-def _played(game: Game, runs: int, tell: Progress) -> _Games:
+def _play_games(game: Game, runs: int, report: Progress) -> _GameScores:
     scores, residuals = np.empty((2, runs)), []
     for run in range(runs):
-        tell(f"playing {runs:,} games in either world", run / runs)
+        report(f"playing {runs:,} games in either world", run / runs)
         for world in (0, 1):
             scores[world, run], noise = game.play(world)
             residuals.append(noise)
     return scores, np.concatenate(residuals)
 
 
-def _scattered(
-    build: Callable[[], Game], runs: int, executor: Executor, tell: Progress
-) -> list[_Games]:
-    sizes = [len(block) for block in parts(runs, least=_LEAST_GAMES)]
+def _play_elsewhere(
+    build: Callable[[], Game], runs: int, executor: Executor, report: Progress
+) -> list[_GameScores]:
+    sizes = [len(block) for block in split_runs(runs, least=_LEAST_GAMES)]
     words = f"{runs:,} games elsewhere"
-    games, interrupted = scatter(executor, _built_and_played, build, sizes, tell=tell, doing=words)
+    games, interrupted = scatter(executor, _play_here, build, sizes, report=report, activity=words)
     if interrupted:
         raise KeyboardInterrupt  # the number of games was fixed beforehand, as the bounds need it
     return games
 
 
-def _built_and_played(build: Callable[[], Game], runs: int) -> _Games:
+def _play_here(build: Callable[[], Game], runs: int) -> _GameScores:
     """Games in any process, with noise of its own."""
-    return _played(build(), runs, silent)
+    return _play_games(build(), runs, silent)
 
 
 @final
@@ -309,9 +308,9 @@ class Game:
         self.attacked = plan.guarantee(agent)
         number = self.attacked.agent + 1  # the network counts from 1
         deployed = DualAveraging() if plan.release is None else plan.release.algorithm()
-        self.view, self.columns = view, own_states(problem.cloud, number)
-        self.stated = stated_outputs(plan)
-        self.loop = Loopback(
+        self.view, self.columns = view, agent_columns(problem.cloud, number)
+        self.outputs = released_outputs(plan)
+        self.loopback = Loopback(
             problem,
             plan,
             algorithm=algorithm or deployed,
@@ -321,77 +320,80 @@ class Game:
             helper=helper,
         )
         # An outsider faces the noise of both halves: sqrt(2) sigma.
-        self.faced = float(np.sqrt(plan.trust.halves)) if view == "outside" else 1.0
-        open_rounds = tuple(k for k in range(1, rounds + 1) if k % _CLOSED != 1)
-        moved, columns = moved_by(plan, number)
-        radius = plan.radius(self.attacked.agent)
-        pair, self.acted = _behaviours(plan.hide.kind, radius, moved, columns, open_rounds)
-        means = moved(np.stack([pair.begin, pair.end]))
-        self.shift = (means[1] - means[0]) / moved.sigma / self.faced
-        self.played_mu = float(np.linalg.norm(self.shift) * np.sqrt(len(self.acted)))
-        self.worlds = tuple(self._all_states(side, columns) for side in (pair.begin, pair.end))
-        share = 1.0 if plan.hide.kind == "trajectory" else len(self.acted) / plan.rounds
+        self.noise_factor = float(np.sqrt(plan.trust.halves)) if view == "outside" else 1.0
+        attackable_rounds = tuple(k for k in range(1, rounds + 1) if k % _CLOSED_LOOP_PERIOD != 1)
+        outputs, columns = agent_outputs(plan, number)
+        pair, self.attacked_rounds = _choose_behaviours(
+            plan.radius(self.attacked.agent), plan.hide.kind, outputs, columns, attackable_rounds
+        )
+        means = outputs(np.stack([pair.begin, pair.end]))
+        self.shift = (means[1] - means[0]) / outputs.sigma / self.noise_factor
+        self.played_mu = float(np.linalg.norm(self.shift) * np.sqrt(len(self.attacked_rounds)))
+        self.worlds = tuple(self._fill_states(side, columns) for side in (pair.begin, pair.end))
+        share = 1.0 if plan.hide.kind == "trajectory" else len(self.attacked_rounds) / plan.rounds
         self.claimed = float(seen_mu[self.attacked.agent]) * float(np.sqrt(share))
 
     def play(self, world: int) -> tuple[float, Array]:
         """Play a game in world 0 (A) or 1 (B): the score, high for B, and the noise."""
-        played = self.loop.play(lambda k: self.worlds[world] if k in self.acted else None)
-        # The noisy outputs that the attacker computes from what it has.
+        states, attacked = self.worlds[world], self.attacked_rounds
+        played = self.loopback.play(lambda k: states if k in attacked else None)
         outside = self.view == "outside"
-        values = played.values if outside else played.noisy_sums(self.view) * self.stated.grid
-        rounds = [k - 1 for k in self.acted]
-        in_a = played.states[rounds]  # the attacker knows all others, and both behaviours
+        values = played.values if outside else played.noisy_sums(self.view) * self.outputs.grid
+        rounds = [k - 1 for k in self.attacked_rounds]
+        in_a = played.states[rounds]  # an attacker knows all others, and both behaviours
         in_a[:, self.columns] = self.worlds[0][self.columns]
-        residuals = self.stated.standardised(in_a, values[rounds]) / self.faced
+        residuals = self.outputs.standardised(in_a, values[rounds]) / self.noise_factor
         score = float((residuals @ self.shift - self.shift @ self.shift / 2.0).sum())
-        return score, self.stated.standardised(played.states, values) / self.faced
+        return score, self.outputs.standardised(played.states, values) / self.noise_factor
 
     def leaks(self) -> str:
         """Return what the messages of a game reveal besides its releases, "" for nothing."""
         if self.view == "cloud":
             # Agents that crash and come back with an old state must not reuse a mask either.
-            parties = tuple(self.loop.setup.party(group.agents) for group in self.loop.groups)
+            setup, groups = self.loopback.setup, self.loopback.groups
+            parties = tuple(setup.party(group.agents) for group in groups)
             first, second = self.worlds
-            middle = self.loop.setup.rounds // 2 + 1
-            crash = self.loop.play(lambda k: first, crash=middle, then=lambda k: second)
-            if any(masks_reused(run.masked, parties) for run in (self.loop.play(), crash)):
+            middle = setup.rounds // 2 + 1
+            crashed = self.loopback.play(lambda k: first, crash=(middle, lambda k: second))
+            if any(masks_reused(run.masked, parties) for run in (self.loopback.play(), crashed)):
                 return "contributions, two of them behind one mask"
-        return tells_more(self.loop, self.loop.play(), self.stated.lower, self.stated.upper)
+        lower, upper = self.outputs.lower, self.outputs.upper
+        return find_leak(self.loopback, self.loopback.play(), lower, upper)
 
-    def _all_states(self, states: Array, columns: slice) -> Array:
+    def _fill_states(self, states: Array, columns: slice) -> Array:
         """All states of a round that is played; NaN for agents that keep their own iterates."""
-        if states.size == self.stated.lower.size:
+        if states.size == self.outputs.lower.size:
             return states
-        everyone = np.full(self.stated.lower.size, np.nan)
+        everyone = np.full(self.outputs.lower.size, np.nan)
         everyone[self.columns] = states[columns]
         return everyone
 
 
-def _behaviours(
-    hide: Kind,
+def _choose_behaviours(
     radius: float | None,
-    moved: ReleasedOutputs,
+    hide: Kind,
+    outputs: ReleasedOutputs,
     columns: slice,
     rounds: tuple[int, ...],
 ) -> tuple[WorstPair, tuple[int, ...]]:
     """Return the pair to play and the rounds in which it is played."""
     if hide != "trajectory" or radius is None:
-        return worst_pair(moved, columns, np.inf if radius is None else radius), rounds
-    at_once = worst_pair(moved, columns, radius)
-    shared = worst_pair(moved, columns, radius / float(np.sqrt(len(rounds))))
+        return worst_pair(outputs, columns, np.inf if radius is None else radius), rounds
+    at_once = worst_pair(outputs, columns, radius)
+    shared = worst_pair(outputs, columns, radius / float(np.sqrt(len(rounds))))
     if at_once.shift >= shared.shift * np.sqrt(len(rounds)):
         return at_once, (rounds[len(rounds) // 2],)
     return shared, rounds
 
 
-class _Bound(NamedTuple):
+class _MeasuredBounds(NamedTuple):
     mu: float
     epsilon: float
     false_alarms: Array
     misses: Array
 
 
-def _bounds(a: Array, b: Array, delta: float, claimed: float) -> _Bound:
+def _bound_mu(a: Array, b: Array, delta: float, claimed: float) -> _MeasuredBounds:
     """Lower bounds on mu and epsilon from scores in both worlds.
 
     Whatever the threshold, ``Phi^-1(hits) - Phi^-1(false alarms) <= mu`` and the share of games
@@ -399,22 +401,22 @@ def _bounds(a: Array, b: Array, delta: float, claimed: float) -> _Bound:
     where the two errors are alike. The thresholds are fixed beforehand, around where the best test
     of the claim has its own; all these bounds share the allowed error.
     """
-    error = (1.0 - CONFIDENCE) / (2.0 * len(_THRESHOLDS) + 1.0)
+    error = (1.0 - CONFIDENCE) / (2.0 * len(_SCORE_THRESHOLDS) + 1.0)
     right = int(np.sum(a <= 0.0) + np.sum(b > 0.0))
-    mu = 2.0 * float(ndtri(_clopper_pearson(right, a.size + b.size, error, upper=False)))
+    mu = 2.0 * float(ndtri(_bound_rate(right, a.size + b.size, error, upper=False)))
     mu, epsilon = max(mu, 0.0), 0.0
-    for threshold in claimed * np.array(_THRESHOLDS):
-        alarm = _clopper_pearson(int(np.sum(a > threshold)), a.size, error, upper=True)
-        hit = _clopper_pearson(int(np.sum(b > threshold)), b.size, error, upper=False)
+    for threshold in claimed * np.array(_SCORE_THRESHOLDS):
+        alarm = _bound_rate(int(np.sum(a > threshold)), a.size, error, upper=True)
+        hit = _bound_rate(int(np.sum(b > threshold)), b.size, error, upper=False)
         mu = max(mu, float(ndtri(hit) - ndtri(alarm)))
         if hit > delta:
             epsilon = max(epsilon, float(np.log((hit - delta) / alarm)))
     curve = np.quantile(np.concatenate([a, b]), np.linspace(0.002, 0.998, 121))
     alarms, hits = (np.mean(scores[:, np.newaxis] > curve, axis=0) for scores in (a, b))
-    return _Bound(mu=mu, epsilon=epsilon, false_alarms=alarms, misses=1 - hits)
+    return _MeasuredBounds(mu=mu, epsilon=epsilon, false_alarms=alarms, misses=1 - hits)
 
 
-def _clopper_pearson(count: int, games: int, error: float, *, upper: bool) -> float:
+def _bound_rate(count: int, games: int, error: float, *, upper: bool) -> float:
     """The exact one-sided confidence bound on a rate."""
     if upper:
         return 1.0 if count == games else float(beta.ppf(1.0 - error, count + 1, games - count))

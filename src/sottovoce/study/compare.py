@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from itertools import groupby
-from typing import TYPE_CHECKING, Any, NamedTuple, final
+from typing import TYPE_CHECKING, NamedTuple, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,7 +29,7 @@ from sottovoce.problem.gallery import paper as paper_problem
 from sottovoce.problem.problem import Problem
 from sottovoce.progress import Progress, watched
 from sottovoce.simulation.simulate import require_steppable, simulate
-from sottovoce.study.promise import promised_plan
+from sottovoce.study.promise import Promise
 from sottovoce.tables import PlainTable
 
 if TYPE_CHECKING:
@@ -37,14 +37,15 @@ if TYPE_CHECKING:
 
 PUBLISHED, PAPER, JOINT = "published", "paper's method, certified", "joint"
 ROUNDS = (500, 2_000, 10_000)
+"""Numbers of rounds that are compared by default."""
 
-# The grid of a curve: its first number of rounds, its points, and the least ratio of a point to a
-# number of rounds that is run anyway.
-_FIRST, _POINTS, _LEAST_RATIO = 25, 9, 1.3
+_CURVE_START = 25  # rounds at the first point of a curve
+_CURVE_POINTS = 9
+_CURVE_SPACING = 1.3  # the least ratio of a point to a number of rounds that is run anyway
 
 # Okabe and Ito's colours for colour-blind readers; plans may coincide, so widths differ.
-_LOOKS = {PUBLISHED: ("#E69F00", 4.5), PAPER: ("#8A2A00", 1.5), JOINT: ("#0072B2", 1.9)}
-_STYLES = ("-", "--", "-.")
+_PLAN_STYLES = {PUBLISHED: ("#E69F00", 4.5), PAPER: ("#8A2A00", 1.5), JOINT: ("#0072B2", 1.9)}
+_LINE_STYLES = ("-", "--", "-.")
 
 
 @final
@@ -114,24 +115,24 @@ class MethodComparison:
 
     def table(self, rounds: Collection[int] | None = None) -> PlainTable:
         """Return the rows of these numbers of rounds, of all by default, and the limits."""
-        lines: list[tuple[str, ...]] = []
+        cells: list[tuple[str, ...]] = []
         shown = [row for row in self.rows if rounds is None or row.rounds in rounds]
         for name, of_plan in groupby(shown, key=lambda row: row.plan):
-            lines.append((name,))
+            cells.append((name,))
             for count, of_rounds in groupby(of_plan, key=lambda row: row.rounds):
                 rows = list(of_rounds)
-                lines += map(_cells, rows)
-                limits = (_figure(rows[0].limit_x), "", "", _figure(rows[0].limit_price), "", "")
-                lines.append(("  limit", f"{count:,}", *limits))
-        lines += [(f"{refusal.plan}: refused, see below",) for refusal in self.refusals]
+                cells += map(_format_row, rows)
+                limits = (_write(rows[0].limit_x), "", "", _write(rows[0].limit_price), "", "")
+                cells.append(("  limit", f"{count:,}", *limits))
+        cells += [(f"{refusal.plan}: refused, see below",) for refusal in self.refusals]
         return PlainTable(
             title=f"Root-mean-square errors of {self.runs} runs against the saddle point",
             columns=(
                 "plan, algorithm", "rounds", "x", "last x", "x/ limit", "price", "last price",
                 "price/ limit",
             ),
-            rows=tuple(lines),
-            notes=tuple(self._notes()),
+            rows=tuple(cells),
+            notes=tuple(self._write_notes()),
         )  # fmt: skip
 
     def data(self, rounds: Collection[int]) -> dict[str, object]:
@@ -144,8 +145,8 @@ class MethodComparison:
             "seed": self.seed,
             "flat": [component + 1 for component in self.flat],
             "interrupted": self.interrupted,
-            "rows": [_plain(row) for row in self.rows if row.rounds in rounds],
-            "grid": [_plain(row) for row in self.rows if row.rounds not in rounds],
+            "rows": [_to_data(row) for row in self.rows if row.rounds in rounds],
+            "grid": [_to_data(row) for row in self.rows if row.rounds not in rounds],
             "refusals": [refusal._asdict() for refusal in self.refusals],
         }
 
@@ -162,8 +163,8 @@ class MethodComparison:
         figure = Figure(figsize=(10.5, 5.4), layout="constrained")
         left, right = figure.subplots(1, 2, sharey=True)
         without = f" without flat component {self._flat}" if self.flat else ""
-        self._curves(left, "x", rf"$\|x - \hat{{x}}\|${without}")
-        self._curves(right, "price", r"$\|\lambda - \hat{\lambda}\|$")
+        self._draw_curves(left, "x", rf"$\|x - \hat{{x}}\|${without}")
+        self._draw_curves(right, "price", r"$\|\lambda - \hat{\lambda}\|$")
         left.set_ylabel("root-mean-square error")
         handles, labels = left.get_legend_handles_labels()
         figure.legend(handles, labels, loc="outside lower center", ncols=3, frameon=False,
@@ -180,7 +181,7 @@ class MethodComparison:
     def _flat(self) -> str:
         return ", ".join(str(component + 1) for component in self.flat)
 
-    def _notes(self) -> Iterator[str]:
+    def _write_notes(self) -> Iterator[str]:
         yield (
             "limit: the best that so many releases with this noise allow, once rounds are many. "
             "While they are few, start and boxes say more than the releases do: ratios below 1."
@@ -195,16 +196,16 @@ class MethodComparison:
         if self.interrupted:
             yield "Interrupted: rows are missing."
 
-    def _curves(self, axes: Axes, name: str, title: str) -> None:
+    def _draw_curves(self, axes: Axes, name: str, title: str) -> None:
         algorithms = list(dict.fromkeys(row.algorithm for row in self.rows))
         for plan in dict.fromkeys(row.plan for row in self.rows):
             of_plan = [row for row in self.rows if row.plan == plan]
-            colour, width = _LOOKS[plan]
+            colour, width = _PLAN_STYLES[plan]
             limits = {row.rounds: getattr(row, f"limit_{name}") for row in of_plan}
             if all(value > 0 for value in limits.values()):
                 axes.plot(list(limits), list(limits.values()), color=colour, linestyle=":",
                           linewidth=1.3, label=f"{plan}: asymptotic limit")  # fmt: skip
-            for algorithm, style in zip(algorithms, _STYLES, strict=False):
+            for algorithm, style in zip(algorithms, _LINE_STYLES, strict=False):
                 curve = [row for row in of_plan if row.algorithm == algorithm]
                 if curve:
                     axes.plot([row.rounds for row in curve], [getattr(row, name) for row in curve],
@@ -250,39 +251,38 @@ def compare(
         hide: "trajectory", "offset" or "everything".
         rounds: the numbers of rounds T.
         runs: independent runs per row.
-        seed: any integer that is not negative.
+        seed: as for ``sv.simulate``.
         algorithms: those to compare, by name; ``DualAveraging()`` and the paper's by default.
-        progress: whether to show progress once it has taken two seconds, by default on a terminal;
-            or a callback.
-        executor: where to run, a ``concurrent.futures.Executor`` or a Dask client; results do not
-            depend on it. Ctrl-C keeps the rows that are done.
+        progress: as for ``sv.simulate``.
+        executor: likewise. Ctrl-C keeps the rows that are done.
     """
     instance("problem", problem, Problem, "sv.Problem(...)")
-    counts, runs, seed = _counts(rounds), whole("runs", runs, least=1), whole("seed", seed)
-    able, unable = _able(problem, algorithms)
-    promise = {"epsilon": epsilon, "delta": delta, "radius": radius, "hide": hide}
-    with watched(progress) as tell:
-        plans, refused = _plans(problem, promise, counts, tell)
+    horizons = _check_rounds(rounds)
+    runs, seed = whole("runs", runs, least=1), whole("seed", seed)
+    runnable, incapable = _select_runnable(problem, algorithms)
+    promise = Promise(epsilon=epsilon, delta=delta, radius=radius, hide=hide)
+    with watched(progress) as report:
+        plans, refused = _plan_methods(problem, promise, horizons, report)
         saddle = reference_optimum(problem)
-        tasks = _tasks(plans, able, free=problem.cloud.sums.free)
+        tasks = _list_tasks(plans, runnable, free=problem.cloud.sums.free)
         rows: list[CompareRow] = []
         completed, total = 0, sum(task.rounds for task in tasks)
         for task in tasks:
-            row = _row(
+            row = _simulate_row(
                 problem, saddle, task, runs=runs, seed=seed, executor=executor,
-                progress=task.within(tell, completed / total, task.rounds / total),
+                progress=task.within(report, completed / total, task.rounds / total),
             )  # fmt: skip
             if row is None:
                 break
             rows.append(row)
             completed += task.rounds
-    longest = counts[-1]
+    longest = horizons[-1]
     return MethodComparison(
         runs=runs,
         seed=seed,
         flat=accuracy_limit(problem, plans[JOINT][longest], longest, saddle=saddle).flat,
         rows=tuple(rows),
-        refusals=(*refused, *unable),
+        refusals=(*refused, *incapable),
         interrupted=len(rows) < len(tasks),
     )
 
@@ -293,24 +293,24 @@ def curve_rounds(rounds: Sequence[int]) -> list[int]:
     ``25 (T/25)^(i/8)`` for i = 0..8 up to the largest T, without those close to one of ``rounds``.
     """
     longest = max(rounds)
-    grid = np.geomspace(min(_FIRST, longest), longest, _POINTS)
+    grid = np.geomspace(min(_CURVE_START, longest), longest, _CURVE_POINTS)
     between = [
         round(float(point))
         for point in grid
-        if all(max(point / count, count / point) > _LEAST_RATIO for count in rounds)
+        if all(max(point / count, count / point) > _CURVE_SPACING for count in rounds)
     ]
     return sorted({*rounds, *between})
 
 
-def _counts(rounds: Sequence[int]) -> list[int]:
+def _check_rounds(rounds: Sequence[int]) -> list[int]:
     kind = "integers of at least 1"
-    counts = {whole("rounds", count, least=1) for count in entries("rounds", rounds, kind)}
-    if not counts:
+    horizons = {whole("rounds", count, least=1) for count in entries("rounds", rounds, kind)}
+    if not horizons:
         raise InputError(f"rounds must be {kind}, got none")
-    return sorted(counts)
+    return sorted(horizons)
 
 
-def _able(
+def _select_runnable(
     problem: Problem, algorithms: Mapping[str, Algorithm] | None
 ) -> tuple[dict[str, Algorithm], list[RefusedMethod]]:
     """The algorithms that can run a problem, and why the others cannot."""
@@ -325,9 +325,9 @@ def _able(
     try:
         require_steppable(problem)
     except InputError as error:
-        unable = [name for name, a in algorithms.items() if isinstance(a, GradientSteps)]
-        able = {name: a for name, a in algorithms.items() if name not in unable}
-        return able, [RefusedMethod(name, str(error)) for name in unable]
+        incapable = [name for name, a in algorithms.items() if isinstance(a, GradientSteps)]
+        runnable = {name: a for name, a in algorithms.items() if name not in incapable}
+        return runnable, [RefusedMethod(name, str(error)) for name in incapable]
     return dict(algorithms), []
 
 
@@ -335,33 +335,33 @@ _Plans = dict[str, dict[int, NoisePlan]]
 """Plans by name and number of rounds."""
 
 
-def _plans(
-    problem: Problem, promise: Mapping[str, Any], counts: Sequence[int], tell: Progress
+def _plan_methods(
+    problem: Problem, promise: Promise, horizons: Sequence[int], report: Progress
 ) -> tuple[_Plans, list[RefusedMethod]]:
     """Every plan that exists, and why the others do not."""
-    certificate, longest = certify(problem, progress=tell), counts[-1]
-    plan = partial(promised_plan, problem, certificate.for_study(), **promise, progress=tell)
+    certificate, longest = certify(problem, progress=report), horizons[-1]
+    plan = partial(promise.plan, problem, certificate.for_study(), progress=report)
 
-    def planned(method: str) -> dict[int, NoisePlan]:
+    def plan_horizons(method: str) -> dict[int, NoisePlan]:
         """One plan for all T, unless every round costs noise of its own."""
         last = plan(rounds=longest, method=method)
         if isinstance(last.hide, Trajectory):
-            return dict.fromkeys(counts, last)
-        plans = {count: plan(rounds=count, method=method) for count in counts[:-1]}
+            return dict.fromkeys(horizons, last)
+        plans = {count: plan(rounds=count, method=method) for count in horizons[:-1]}
         return plans | {longest: last}
 
-    joint = planned("joint")  # if this fails, input is wrong
+    joint = plan_horizons("joint")  # if this fails, input is wrong
     plans: _Plans = {}
     refusals: list[RefusedMethod] = []
     if problem.fingerprint == paper_problem().fingerprint:
         published = published_noise(certificate)
         if longest <= published.rounds:
-            plans[PUBLISHED] = dict.fromkeys(counts, published)
+            plans[PUBLISHED] = dict.fromkeys(horizons, published)
         else:
             why = f"covers {published.rounds:,} rounds, not {longest:,}"
             refusals.append(RefusedMethod(PUBLISHED, why))
     try:
-        plans[PAPER] = planned("paper")
+        plans[PAPER] = plan_horizons("paper")
     except SottovoceError as error:
         refusals.append(RefusedMethod(PAPER, str(error)))
     plans[JOINT] = joint
@@ -378,14 +378,16 @@ class _CompareTask:
     algorithm: Algorithm
     rounds: int
 
-    def within(self, tell: Progress, begin: float, size: float) -> Progress:
+    def within(self, report: Progress, begin: float, size: float) -> Progress:
         """Return a callback for this row, which is a share of ``size`` of all rounds."""
         words = f"{self.name}, {self.label}, {self.rounds:,} rounds"
-        return lambda _, share=None: tell(words, begin + size * (share or 0.0))
+        return lambda _, share=None: report(words, begin + size * (share or 0.0))
 
 
-def _tasks(plans: _Plans, algorithms: Mapping[str, Algorithm], *, free: bool) -> list[_CompareTask]:
-    def fits(name: str, algorithm: Algorithm) -> bool:
+def _list_tasks(
+    plans: _Plans, algorithms: Mapping[str, Algorithm], *, free: bool
+) -> list[_CompareTask]:
+    def is_pair(name: str, algorithm: Algorithm) -> bool:
         return (name != JOINT or free) if isinstance(algorithm, GradientSteps) else name == JOINT
 
     return [
@@ -393,11 +395,11 @@ def _tasks(plans: _Plans, algorithms: Mapping[str, Algorithm], *, free: bool) ->
         for name, by_rounds in plans.items()
         for count, plan in by_rounds.items()
         for label, algorithm in algorithms.items()
-        if fits(name, algorithm)
+        if is_pair(name, algorithm)
     ]
 
 
-def _row(
+def _simulate_row(
     problem: Problem,
     saddle: ReferenceOptimum,
     task: _CompareTask,
@@ -420,18 +422,18 @@ def _row(
     if result.interrupted:
         return None
     limit = accuracy_limit(problem, task.plan, task.rounds, saddle=saddle)
-    good = result.failed == 0
+    completed = result.failed == 0
     flat = np.isin(np.arange(saddle.x.size), limit.flat)
 
     def error(values: Array, true: Array, keep: slice | NDArray[np.bool_] = slice(None)) -> float:
-        return root_mean_square((values - true)[good][:, keep])
+        return root_mean_square((values - true)[completed][:, keep])
 
     return CompareRow(
         plan=task.name,
         algorithm=task.label,
         rounds=result.rounds,
         runs=result.runs,
-        failed=int(np.count_nonzero(~good)),
+        failed=int(np.count_nonzero(~completed)),
         x=error(result.x, saddle.x, ~flat),
         price=error(result.price, hat),
         flat_x=error(result.x, saddle.x, flat),
@@ -448,17 +450,17 @@ def root_mean_square(errors: Array) -> float:
     return math.sqrt(float(np.mean(squares))) if squares.size else math.nan
 
 
-def _cells(row: CompareRow) -> tuple[str, ...]:
+def _format_row(row: CompareRow) -> tuple[str, ...]:
     failed = f" ({row.failed} of {row.runs} failed)" if row.failed else ""
     return (
         f"  {row.algorithm}{failed}",
         f"{row.rounds:,}",
-        *(_figure(row.x), _figure(row.last_x), _figure(row.efficiency_x, ratio=True)),
-        *(_figure(row.price), _figure(row.last_price), _figure(row.efficiency_price, ratio=True)),
+        *(_write(row.x), _write(row.last_x), _write(row.efficiency_x, ratio=True)),
+        *(_write(row.price), _write(row.last_price), _write(row.efficiency_price, ratio=True)),
     )
 
 
-def _figure(value: float, *, ratio: bool = False) -> str:
+def _write(value: float, *, ratio: bool = False) -> str:
     """Three digits, or two decimals of a ratio, in eight letters at most."""
     if not math.isfinite(value):
         return "-"
@@ -467,7 +469,7 @@ def _figure(value: float, *, ratio: bool = False) -> str:
     return f"{value:,.0f}" if value < 999_999.5 else f"{value:.2e}"
 
 
-def _plain(row: CompareRow) -> dict[str, object]:
+def _to_data(row: CompareRow) -> dict[str, object]:
     values = asdict(row) | {
         "efficiency_x": row.efficiency_x,
         "efficiency_price": row.efficiency_price,

@@ -5,7 +5,7 @@ One agent has a connection of its own, the others share a gateway, and every mes
 frame it would be, through a queue.
 
 Do the messages tell anything besides the releases? The promise covers whatever is computed from
-releases. So ``tells_more`` plays a run again with the very same releases and other states: every
+releases. So ``find_leak`` plays a run again with the very same releases and other states: every
 byte that the cloud sends must be the same, receipts and the final answer included. What differs was
 computed from a state.
 
@@ -79,13 +79,17 @@ from sottovoce.privacy.trust import ViewName
 from sottovoce.problem.agents import Array
 from sottovoce.problem.problem import Problem
 from sottovoce.study.noise import FALSE_ALARM
-from sottovoce.study.stated import own_states
+from sottovoce.study.released_outputs import agent_columns
 
 _KEY = bytes(32)  # signs the receipts of both halves
 
-Acts = Callable[[int], Array | None]
-"""The states that agents take in round k instead of their own iterates, NaN for those that go on
-with theirs; None if all do."""
+StateOverride = Callable[[int], Array | None]
+"""The states of all agents in round k in place of their own iterates; NaN for those that keep
+theirs, None if all do."""
+
+Crash = tuple[int, StateOverride]
+"""The round after whose contribution agents crash, to begin again with a state saved two rounds
+before, and what overrides their states from then on."""
 
 
 @final
@@ -170,7 +174,7 @@ class Loopback:
         parties = [[agent - 1], others] if others else [[agent - 1]]
         self.groups = tuple(AgentGroup.of_problem(problem, party) for party in parties)
         columns = np.arange(problem.cloud.lower().size)
-        attacked = own_states(problem.cloud, agent)
+        attacked = agent_columns(problem.cloud, agent)
         self.columns = (columns[attacked], np.delete(columns, attacked))
         self.steps: dict[int, LocalRound] = {}
         self.keys = Keys(tuple(group.agents for group in self.groups))
@@ -191,31 +195,28 @@ class Loopback:
 
     def play(
         self,
-        acts: Acts = lambda k: None,
+        override: StateOverride = lambda k: None,
         *,
-        crash: int = 0,
-        then: Acts = lambda k: None,
+        crash: Crash | None = None,
         sampler: Sampler | None = None,
     ) -> Played:
         """Play a run from the agents' starts to its end.
 
         Args:
-            acts: what agents do instead of what they would.
-            crash: of a split cloud, the round after whose contribution the first connection's
-                agents crash, and begin again with a state that was saved two rounds before.
-            then: what agents do instead after the crash.
+            override: the states that agents take in place of their own iterates.
+            crash: of a split cloud, a crash of the first connection's agents.
             sampler: adds the noise of this run.
         """
         self.rounds.restart(sampler or self.sampler)
-        return _Run(self, acts, crash, then).play()
+        return _Run(self, override, crash).play()
 
 
 @final
 class _Run:
     """One run: the store and the connections of its cloud; frames wait in a queue."""
 
-    def __init__(self, loopback: Loopback, acts: Acts, crash: int, then: Acts) -> None:
-        self.loop, self.acts, self.then = loopback, acts, then
+    def __init__(self, loopback: Loopback, override: StateOverride, crash: Crash | None) -> None:
+        self.loopback, self.override = loopback, override
         self.crash, self.crashed = crash, False
         self.queue: deque[Callable[[], object]] = deque()
         setup, self.digests = loopback.setup, dict[int, bytes]()
@@ -229,8 +230,8 @@ class _Run:
         starts = [
             Memory(x=start, answer=start) for start in (pack(g.start) for g in loopback.groups)
         ]
-        self.agents = [self._machine(peer, start) for peer, start in enumerate(starts)]
-        self.runners = [self._agent_runner(peer) for peer in range(len(starts))]
+        self.agents = [self._make_machine(peer, start) for peer, start in enumerate(starts)]
+        self.runners = [self._make_runner(peer) for peer in range(len(starts))]
         self.saved = [starts[0]]
 
     def play(self) -> Played:
@@ -250,7 +251,7 @@ class _Run:
         """The run is over."""
 
     def incident(self, code: Code, agents: tuple[int, ...], k: int) -> None:
-        """Refuse no message, unless the run failed or a lost state is sent anew."""
+        """Fail on any refusal, but of a failed run and of a state sent anew after a crash."""
         if code is not Code.FAILED and not (self.crashed and code is Code.CONFLICT):
             raise AssertionError(f"an honest message was refused: {code}")
 
@@ -283,7 +284,7 @@ class _Run:
         def answer(action: AnswerRound) -> list[Action]:
             row = answers.answer(action)
             digests[row.k] = row.digest
-            self.played.noise.append(unpack_whole(row.release) - self.loop.masks)
+            self.played.noise.append(unpack_whole(row.release) - self.loopback.masks)
             return helper.committed(row)
 
         def to_cloud(action: Send) -> None:
@@ -295,29 +296,29 @@ class _Run:
         handlers: Handlers = {AnswerRound: answer, Send: to_cloud}
         runner = Runner("helper", handlers, self.outcome, journal=self)
         link = HelperLink(
-            self.loop.setup.config,
+            self.loopback.setup.config,
             lambda message: self._later(receive, encode(message)),
             lambda full, receipt: None,
             self._later,
         )
-        link.answered, link.pledged = self._answered, self.runner.pledged
+        link.answered, link.pledged = self._remove_masks, self.runner.pledged
         self.runner.link = link
         helper.connect(1)
         link.hear(None)
 
-    def _answered(self, full: Commit, answer: bytes) -> None:
+    def _remove_masks(self, full: Commit, answer: bytes) -> None:
         """The cloud takes the masks off."""
-        total = self.loop.masked_totals(full.parts)[self.loop.noisy]
+        total = self.loopback.masked_totals(full.parts)[self.loopback.noisy]
         self.played.sums.append(total - unpack_whole(answer))
         self.runner.answered(full, answer)
 
-    def _machine(self, peer: int, memory: Memory) -> AgentMachine:
+    def _make_machine(self, peer: int, memory: Memory) -> AgentMachine:
         """The machine of agents that start from a saved memory."""
-        masker = self.loop.keys.masker(peer) if self.loop.setup.split else None
-        agents, steps = self.loop.groups[peer].agents, partial(_Acting, self, peer)
+        masker = self.loopback.keys.masker(peer) if self.loopback.setup.split else None
+        agents, steps = self.loopback.groups[peer].agents, partial(_OverriddenRound, self, peer)
         return AgentMachine(agents, memory, lambda welcome: None, steps, masker)
 
-    def _agent_runner(self, peer: int) -> Runner:
+    def _make_runner(self, peer: int) -> Runner:
         handlers: Handlers = {
             Apply: lambda action: None,
             Save: partial(self._save, peer),
@@ -346,15 +347,15 @@ class _Run:
             x = self.state(peer, message.round, unpack(self.agents[peer].memory.x))
             message = State(round=message.round, x=pack(x))
         self._later(self._cloud_receives, peer, encode(message))
-        crashes = isinstance(message, Masked) and peer == 0 and message.round == self.crash
-        if crashes and not self.crashed:
-            # The first connection's agents end once they have contributed.
-            self.crashed, self.acts = True, self.then
+        if self.crash is None or peer > 0 or not isinstance(message, Masked):
+            return
+        if message.round == self.crash[0]:
+            (_, self.override), self.crash, self.crashed = self.crash, None, True
             self._later(self._reconnect)
 
     def _reconnect(self) -> None:
         """Agents that crashed begin with an old state."""
-        self.agents[0] = self._machine(0, self.saved[0])
+        self.agents[0] = self._make_machine(0, self.saved[0])
         self.cloud.disconnect(0)
         waiting, self.queue = self.queue, deque()
         self._connect(0)
@@ -362,38 +363,38 @@ class _Run:
         self.queue = waiting
 
     def state(self, peer: int, k: int, x: Array) -> Array:
-        """The agents' states of round k: x, but for those that the game has act."""
-        columns, acted = self.loop.columns[peer], self.acts(k)
-        if acted is not None and not np.isnan(acted[columns]).all():
-            x = np.where(np.isnan(acted[columns]), x, acted[columns])
+        """The agents' states of round k: x, unless the game overrides them."""
+        columns, overridden = self.loopback.columns[peer], self.override(k)
+        if overridden is not None and not np.isnan(overridden[columns]).all():
+            x = np.where(np.isnan(overridden[columns]), x, overridden[columns])
         self.played.states[k - 1, columns] = x
         return x
 
 
 @final
-class _Acting:
-    """The agents' own half of a run, in a game that has them act."""
+class _OverriddenRound:
+    """The agents' half of a run, in a game that overrides their states."""
 
     def __init__(self, run: _Run, peer: int, welcome: Welcome) -> None:
-        steps = run.loop.steps
+        steps = run.loopback.steps
         if peer not in steps:
-            steps[peer] = LocalRound(run.loop.groups[peer], welcome)
+            steps[peer] = LocalRound(run.loopback.groups[peer], welcome)
         self._run, self._peer, self._local = run, peer, steps[peer]
         self.keeps, self.begin = self._local.keeps, self._local.begin
 
     def contributions(self, x: Array) -> Integers | None:
         """What is contributed by agents that begin at x."""
         k = self._run.agents[self._peer].memory.round + 1
-        return self._acted(k, x, self._local.contributions(x))
+        return self._override_state(k, x, self._local.contributions(x))
 
     def __call__(self, k: int, *prices: Array, proximal: Array, since: int) -> LocalStep:
         """Take the step of round k."""
         step = self._local(k, *prices, proximal=proximal, since=since)
-        return replace(step, values=self._acted(k + 1, step.x, step.values))
+        return replace(step, values=self._override_state(k + 1, step.x, step.values))
 
-    def _acted(self, k: int, x: Array, values: Integers | None) -> Integers | None:
-        """What is contributed in round k: the agents' own choice, unless the game has them act."""
-        if values is None or k > self._run.loop.setup.rounds:
+    def _override_state(self, k: int, x: Array, values: Integers | None) -> Integers | None:
+        """What is contributed in round k, of the states that the game has for it."""
+        if values is None or k > self._run.loopback.setup.rounds:
             return values
         state = self._run.state(self._peer, k, x)
         return values if state is x else self._local.contributions(state)
@@ -417,7 +418,7 @@ class Replayed(Sampler):
     release_residues = release_multiples
 
 
-def tells_more(loop: Loopback, played: Played, lower: Array, upper: Array) -> str:
+def find_leak(loop: Loopback, played: Played, lower: Array, upper: Array) -> str:
     """Return what the messages of a run reveal besides its releases, "" for nothing."""
     generator = np.random.default_rng(len(played.states))
     states = generator.uniform(lower, upper, (len(played.states) + 1, lower.size))
@@ -426,11 +427,11 @@ def tells_more(loop: Loopback, played: Played, lower: Array, upper: Array) -> st
         return "how many messages there are"
     for (peer, frame), (other_peer, other_frame) in zip(played.frames, other.frames, strict=True):
         if (peer, frame) != (other_peer, other_frame):
-            return _difference(decode_from_cloud(frame), decode_from_cloud(other_frame))
+            return _describe_difference(decode_from_cloud(frame), decode_from_cloud(other_frame))
     return ""
 
 
-def _difference(first: Any, second: Any) -> str:
+def _describe_difference(first: Any, second: Any) -> str:
     if type(first) is not type(second):
         return "which messages there are"
     fields = [f for f in first.__struct_fields__ if getattr(first, f) != getattr(second, f)]

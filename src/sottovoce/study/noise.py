@@ -28,17 +28,18 @@ from sottovoce.privacy.sampler import STEPS, Integers, grid_of
 from sottovoce.privacy.statement import down
 from sottovoce.privacy.trust import SplitCloud
 from sottovoce.problem.agents import Array
-from sottovoce.study.stated import own_states, stated_outputs
+from sottovoce.study.released_outputs import agent_columns, released_outputs
 from sottovoce.tables import PlainTable
 
 FALSE_ALARM = 5e-5
 """How often noise as stated fails the tests, at most."""
 
 _LEAST_ROUNDS = 100  # below, the tests have no power
-_TAILS = (3.0, 5.0)
+_TAILS = (3.0, 5.0)  # sigmas beyond which draws are counted
 _LAG_SHARE = 0.9  # of the rounds; beyond, hardly a product is left to add up
 _PAIRWISE = 5e7  # outputs^2 rounds up to which every pair of outputs is compared at every lag
 _PAIR_LAGS = 64  # at which pairs of more outputs than that are compared
+_NOT_FINITE = 1e6  # in sigmas: stands for a residual that is not finite, and fails by far
 _EQUAL = 1.0 / (np.sqrt(np.pi) * STEPS)  # chance that two draws are equal in absolute value
 
 
@@ -80,7 +81,7 @@ class NoiseChecks:
 
     @property
     def draws(self) -> int:
-        """How many draws of noise were looked at."""
+        """The number of draws of noise that were tested."""
         return self.outputs * self.rounds
 
     def table(self, title: str = "The noise that was released") -> PlainTable:
@@ -101,7 +102,7 @@ class NoiseChecks:
 
 
 def verdict(passed: bool) -> str:
-    """Return what a table says of a test."""
+    """Return the result of a test as a table has it."""
     return "holds" if passed else "BROKEN"
 
 
@@ -115,10 +116,10 @@ def check_noise(residuals: Array) -> NoiseChecks:
     if rounds < _LEAST_ROUNDS:
         raise InputError(f"noise must be judged by at least {_LEAST_ROUNDS} rounds, got {rounds}")
     finite = bool(np.isfinite(residuals).all())
-    z = np.clip(np.nan_to_num(residuals, nan=1e6), -1e6, 1e6)  # what is not finite fails by far
+    z = np.clip(np.nan_to_num(residuals, nan=_NOT_FINITE), -_NOT_FINITE, _NOT_FINITE)
     tests = [
-        _mean(z), _variance(z), *(_tail(z, sigmas) for sigmas in _TAILS), _largest(z), _shape(z),
-        _correlation(z), *_repeats(z),
+        _test_mean(z), _test_variance(z), *(_test_tail(z, sigmas) for sigmas in _TAILS),
+        _test_largest(z), _test_distribution(z), _test_correlation(z), *_test_repeats(z),
     ]  # fmt: skip
     tests.append(("finite", "yes" if finite else "no", float(finite)))
     checks = tuple(
@@ -135,7 +136,7 @@ _Test = tuple[str, str, float]
 """A property, its most extreme figure in words, and the probability of such a figure."""
 
 
-def _mean(z: Array) -> _Test:
+def _test_mean(z: Array) -> _Test:
     scores = z.mean(axis=0) * np.sqrt(len(z))
     worst = float(scores[np.argmax(np.abs(scores))])
     chance = z.shape[1] * 2.0 * float(ndtr(-abs(worst)))
@@ -153,7 +154,7 @@ def _most_extreme(
     return totals[worst], draws[worst], totals.size * float(chances[worst])
 
 
-def _variance(z: Array) -> _Test:
+def _test_variance(z: Array) -> _Test:
     """The sum of n squares is chi-square."""
     total, draws, chance = _most_extreme(
         z, np.square(z).sum(axis=0), lambda sums, n: (chdtr(n, sums), chdtrc(n, sums))
@@ -161,7 +162,7 @@ def _variance(z: Array) -> _Test:
     return "standard deviation", f"{np.sqrt(total / draws):.4f} of sigma", chance
 
 
-def _tail(z: Array, sigmas: float) -> _Test:
+def _test_tail(z: Array, sigmas: float) -> _Test:
     """How many draws lie beyond a number of sigmas."""
     share = 2.0 * float(ndtr(-sigmas))
     count, draws, chance = _most_extreme(
@@ -171,7 +172,7 @@ def _tail(z: Array, sigmas: float) -> _Test:
     return f"beyond {sigmas:g} sigma", f"{count:,} draws, {draws * share:.3g} expected", chance
 
 
-def _largest(z: Array) -> _Test:
+def _test_largest(z: Array) -> _Test:
     """The largest of all: a clamp shows in it as soon as draws reach it."""
     largest = float(np.abs(z).max())
     outside = z.size * np.log1p(-2.0 * ndtr(-largest)) if largest > 0 else -np.inf
@@ -179,7 +180,7 @@ def _largest(z: Array) -> _Test:
     return "largest draw", f"{largest:.2f} sigma", chance
 
 
-def _shape(z: Array) -> _Test:
+def _test_distribution(z: Array) -> _Test:
     """Kolmogorov and Smirnov: each output, and all together."""
     tests = [kstest(sample, ndtr, method="exact") for sample in (*z.T, z.ravel())]
     worst = min(tests, key=lambda test: float(test.pvalue))
@@ -187,11 +188,11 @@ def _shape(z: Array) -> _Test:
     return "distribution", text, len(tests) * float(worst.pvalue)
 
 
-def _correlation(z: Array) -> _Test:
+def _test_correlation(z: Array) -> _Test:
     """Sums of products of two outputs at a lag, over all outputs and lags."""
     least, tests, text = 1.0, 0, "none"
-    for sums, terms, lags in _products(z):
-        chances = _chance_of_sum(np.abs(sums), terms)
+    for sums, terms, lags in _lagged_products(z):
+        chances = _bound_chance(np.abs(sums), terms)
         tests += chances.size
         worst = int(np.argmin(chances))
         if chances.flat[worst] < least:
@@ -201,11 +202,11 @@ def _correlation(z: Array) -> _Test:
     return "correlation", text, tests * least
 
 
-def _products(z: Array) -> Iterator[tuple[Array, Any, Any]]:
+def _lagged_products(z: Array) -> Iterator[tuple[Array, Any, Any]]:
     """Yield sums of lagged products, how many were added up, and the lags."""
     rounds, outputs = z.shape
     all_pairs = outputs**2 * rounds <= _PAIRWISE
-    waves, size = _waves(z)
+    waves, size = _transform(z)
     lags = np.arange(1, int(_LAG_SHARE * rounds) + 1)[:, np.newaxis]
     for o in range(outputs):
         others = slice(None) if all_pairs else slice(o, o + 1)
@@ -217,18 +218,18 @@ def _products(z: Array) -> Iterator[tuple[Array, Any, Any]]:
         if matrix[pairs].size:
             yield matrix[pairs], rounds - lag, lag
     if outputs > 1:  # in the order of drawing, wherever rounds begin
-        wave, size = _waves(z.reshape(-1, 1))
+        wave, size = _transform(z.reshape(-1, 1))
         offsets = np.arange(1, int(_LAG_SHARE * z.size) + 1)
         product = scipy.fft.irfft(np.square(np.abs(wave[:, 0])), size)
         yield product[offsets], z.size - offsets, offsets
 
 
-def _waves(z: Array) -> tuple[Any, int]:
+def _transform(z: Array) -> tuple[Any, int]:
     size = int(scipy.fft.next_fast_len(2 * len(z), real=True))
     return scipy.fft.rfft(z, size, axis=0), size
 
 
-def _chance_of_sum(total: Array, terms: Any) -> Array:
+def _bound_chance(total: Array, terms: Any) -> Array:
     """Bound the chance that n lagged products of standard normals sum to ``total`` or beyond.
 
     Chernoff: ``2 exp(-theta t) E exp(theta sum)``. Products that share a draw form paths, and a
@@ -244,7 +245,7 @@ def _chance_of_sum(total: Array, terms: Any) -> Array:
     return np.asarray(np.minimum(1.0, 2.0 * np.exp(exponent)))
 
 
-def _repeats(z: Array) -> Iterator[_Test]:
+def _test_repeats(z: Array) -> Iterator[_Test]:
     """Draws that were used twice, with either sign: more equal ones than by chance.
 
     Honest draws are integers on a grid and sometimes repeat; two in a row practically never do.
@@ -335,13 +336,15 @@ def audit_store(plan: NoisePlan, path: str | os.PathLike[str]) -> StoreAudit:
     return StoreAudit(committed=len(run.said), rounds=config.rounds, noise=checks)
 
 
-def _residuals_of_sums(plan: NoisePlan, said: tuple[Said, ...], multiples: Integers) -> Array:
+def _residuals_of_sums(
+    plan: NoisePlan, contributions: tuple[Said, ...], multiples: Integers
+) -> Array:
     """Integers minus integers: the draws themselves."""
     parties = parties_of(plan)
     noisy = np.flatnonzero(plan.sigma > 0)
     sums: dict[tuple[int, ...], Integers] = {}
     draws = multiples.copy()
-    for row, parts in zip(draws, said, strict=True):
+    for row, parts in zip(draws, contributions, strict=True):
         for agents, data in parts:
             if agents not in sums:
                 sums[agents] = np.searchsorted(noisy, parties(agents).sums)
@@ -349,12 +352,14 @@ def _residuals_of_sums(plan: NoisePlan, said: tuple[Said, ...], multiples: Integ
     return np.asarray(draws / STEPS)
 
 
-def _residuals_of_values(plan: NoisePlan, said: tuple[Said, ...], multiples: Integers) -> Array:
+def _residuals_of_values(
+    plan: NoisePlan, contributions: tuple[Said, ...], multiples: Integers
+) -> Array:
     """A release of states, from which F is computed."""
-    stated = stated_outputs(plan)
-    states = np.empty((len(said), stated.lower.size))
-    for x, parts in zip(states, said, strict=True):
+    outputs = released_outputs(plan)
+    states = np.empty((len(contributions), outputs.lower.size))
+    for x, parts in zip(states, contributions, strict=True):
         for agents, data in parts:
-            columns = [np.r_[own_states(plan.cloud, agent)] for agent in agents]
+            columns = [np.r_[agent_columns(plan.cloud, agent)] for agent in agents]
             x[np.concatenate(columns)] = unpack(data)
-    return stated.standardised(states, multiples * grid_of(stated.sigma))
+    return outputs.standardised(states, multiples * grid_of(outputs.sigma))

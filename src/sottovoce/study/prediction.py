@@ -18,8 +18,8 @@ from sottovoce.certificate.assumptions import SADDLE_LIMIT
 from sottovoce.certificate.contributions import row_scales
 from sottovoce.certificate.optimum import ReferenceOptimum, known_saddle
 from sottovoce.privacy.adjacency import TRAJECTORY_ROUNDS, Kind
-from sottovoce.privacy.feasibility import LAG, weights_norm
-from sottovoce.privacy.limit import linearised
+from sottovoce.privacy.feasibility import LAG_FACTOR, weights_norm
+from sottovoce.privacy.limit import linearise
 from sottovoce.privacy.noise_plan import NoisePlan
 from sottovoce.problem.agents import Array, read_only
 from sottovoce.problem.constraints import equalities
@@ -32,9 +32,9 @@ _MIDPOINT_ERROR = 1.0 / np.sqrt(12.0)
 """Of always answering the box's middle, in its widths, when every point is equally likely."""
 
 FEASIBLE = 0.95
-"""The probability with which constraints are kept, where nothing else is asked for."""
+"""The default probability with which constraints are kept."""
 
-FEWEST = 200
+FEWEST_ROUNDS = 200
 """Rounds after which the default algorithm is about as near as the asymptotic limit.
 
 Measured in x on six problems with noise from 0.5 to 5% of the constraints' scales, 200 runs each:
@@ -76,10 +76,10 @@ class Prediction:
     @property
     def worst(self) -> tuple[str, float]:
         """The constraint with the largest noise, and how large it is."""
-        known = np.where(np.isfinite(self.noise), self.noise, -1.0)
-        if not known.size or known.max() < 0.0:
+        noise = np.where(np.isfinite(self.noise), self.noise, -1.0)
+        if not noise.size or noise.max() < 0.0:
             return "", 0.0
-        return self.rows[int(known.argmax())], float(known.max())
+        return self.rows[int(noise.argmax())], float(noise.max())
 
     @property
     def cost(self) -> float:
@@ -88,7 +88,7 @@ class Prediction:
 
     @property
     def useless(self) -> str:
-        """Why the answer will be worth nothing, in words; empty if it will be worth something."""
+        """Why the answer will be useless, in words; empty if it will be useful."""
         name, noise = self.worst
         if noise > 1.0:
             return f"the noise of the answer is {100 * noise:,.0f}% of the scale of {name}"
@@ -147,19 +147,19 @@ class Response:
         return abs(self.saddle.objective) or 1.0
 
 
-def response(problem: Problem, saddle: ReferenceOptimum) -> Response:
+def linear_response(problem: Problem, saddle: ReferenceOptimum) -> Response:
     """Return how the answer to a problem moves with noise; computed once, it serves all plans."""
-    system, p = linearised(problem, saddle), problem.cloud.sums.count
+    system, p = linearise(problem, saddle), problem.cloud.sums.count
     stated = Numeric(problem)
     slopes = stated.jacobian(saddle.x)
     coupling = Numeric(problem.cloud, problem.cloud.sums.families)
     sum_slopes, sum_rows = coupling.jacobian(saddle.x), np.zeros((p, p))
-    width, counted = _counted(problem.cloud, system.flat)
+    width, determined = _determined_states(problem.cloud, system.flat)
     x_sq, rows, objective = np.zeros(p), np.zeros((problem.rows, p)), np.zeros(p)
-    for o, dx in system.moves():
-        if counted.any():
-            x_sq[o] = np.mean(np.square(dx[counted] / width[counted]))
-        rows[:, o], objective[o] = slopes @ dx, system.slope @ dx
+    for o, dx in system.state_responses():
+        if determined.any():
+            x_sq[o] = np.mean(np.square(dx[determined] / width[determined]))
+        rows[:, o], objective[o] = slopes @ dx, system.objective_gradient @ dx
         sum_rows[:, o] = sum_slopes @ dx
     g = stated.constraints(saddle.x)
     g[list(saddle.active)] = 0.0
@@ -171,13 +171,15 @@ def response(problem: Problem, saddle: ReferenceOptimum) -> Response:
         sums=coupling.constraints(saddle.x),
         sum_rows=sum_rows,
         objective=objective,
-        curvature=system.answer,
+        curvature=system.price_response,
         g=g,
         flat=system.flat,
     )
 
 
-def predict(known: Response | None, plan: NoisePlan, rounds: int, *, feasible: float) -> Prediction:
+def predict(
+    response: Response | None, plan: NoisePlan, rounds: int, *, feasible: float
+) -> Prediction:
     """Return what to expect of an answer after so many rounds; from public figures if not known.
 
     At the asymptotic limit (``privacy.limit``) the answer is ``x-hat + M w`` with w the averaged
@@ -188,24 +190,24 @@ def predict(known: Response | None, plan: NoisePlan, rounds: int, *, feasible: f
     ``(1 - Phi(-z))^m = p`` over m rows with noise, and of the lag (``privacy.margins``) cost mu_j
     each; a plan with ``feasible`` has their exact cost. The plan is one of the joint method.
     """
-    if known is None:
+    if response is None:
         return predict_publicly(plan, rounds)
     sigma = plan.released_sigma * weights_norm(rounds)
-    cloud = known.problem.cloud
+    cloud = response.problem.cloud
     scale, equality = row_scales(cloud), equalities(cloud.constraints)
-    deviation = np.linalg.norm(known.rows * sigma, axis=1)
-    tested = int(np.count_nonzero(~equality & (deviation > 0)))
-    margin = ndtri(feasible ** (1.0 / max(tested, 1))) + 1.5 * LAG * rounds**-0.25
-    cost = float(margin * np.abs(known.saddle.mu) @ np.where(equality, 0.0, deviation))
-    violation, objective = _sampled(known, sigma, equality)
+    deviation = np.linalg.norm(response.rows * sigma, axis=1)
+    inequalities = int(np.count_nonzero(~equality & (deviation > 0)))
+    margin = ndtri(feasible ** (1.0 / max(inequalities, 1))) + 1.5 * LAG_FACTOR * rounds**-0.25
+    cost = float(margin * np.abs(response.saddle.mu) @ np.where(equality, 0.0, deviation))
+    violation, objective = _sample_violation(response, sigma, equality)
     return Prediction(
         rounds=rounds,
         rows=tuple(cloud.row_labels()),
         noise=read_only(deviation / scale),
         violation=violation,
-        feasibility_cost=cost / known.size,
-        x=float(np.sqrt(known.x_sq @ np.square(sigma))),
-        objective=objective / known.size,
+        feasibility_cost=cost / response.size,
+        x=float(np.sqrt(response.x_sq @ np.square(sigma))),
+        objective=objective / response.size,
     )
 
 
@@ -226,56 +228,56 @@ def predict_publicly(plan: NoisePlan, rounds: int) -> Prediction:
 def expect(problem: Problem, plan: NoisePlan, rounds: int) -> Prediction:
     """Return what to expect; from public figures if the problem is too large for a saddle point."""
     saddle = known_saddle(problem, most=SADDLE_LIMIT) if plan.release is None else None
-    known = None if saddle is None else response(problem, saddle)
-    return predict(known, plan, rounds, feasible=FEASIBLE)
+    response = None if saddle is None else linear_response(problem, saddle)
+    return predict(response, plan, rounds, feasible=FEASIBLE)
 
 
-def measured_prediction(known: Response, x: Array, rounds: int) -> Prediction:
+def measured_prediction(response: Response, x: Array, rounds: int) -> Prediction:
     """Return the figures of a prediction from the answers of simulated runs, one per line of x."""
-    problem, saddle = known.problem, known.saddle
+    problem, saddle = response.problem, response.saddle
     numeric, equality = Numeric(problem), equalities(problem.constraints)
     g = np.array([numeric.constraints(answer) for answer in x])
     f = np.array([numeric.objective(answer) for answer in x])
-    width, counted = _counted(problem.cloud, known.flat)
-    error = (x - saddle.x)[:, counted] / width[counted]
+    width, determined = _determined_states(problem.cloud, response.flat)
+    error = (x - saddle.x)[:, determined] / width[determined]
     spread = np.sqrt(np.mean(np.square(g - numeric.constraints(saddle.x)), axis=0))
     return Prediction(
         rounds=rounds,
         rows=tuple(problem.cloud.row_labels()),
         noise=spread / row_scales(problem.cloud),
-        violation=_violation(g, equality),
-        x=_root_mean(error) if counted.any() else 0.0,
-        objective=_root_mean(f - saddle.objective) / known.size,
+        violation=_violated_share(g, equality),
+        x=_root_mean(error) if determined.any() else 0.0,
+        objective=_root_mean(f - saddle.objective) / response.size,
     )
 
 
-def _counted(cloud: CloudView, flat: Sequence[int]) -> tuple[Array, NDArray[np.bool_]]:
+def _determined_states(cloud: CloudView, flat: Sequence[int]) -> tuple[Array, NDArray[np.bool_]]:
     """The widths of all boxes, and which states count in errors: not fixed and not flat."""
     width = cloud.upper() - cloud.lower()
-    counted = width > 0.0
-    counted[list(flat)] = False
-    return width, counted
+    determined = width > 0.0
+    determined[list(flat)] = False
+    return width, determined
 
 
-def _sampled(
-    known: Response, sigma: Array, equality: NDArray[np.bool_]
+def _sample_violation(
+    response: Response, sigma: Array, equality: NDArray[np.bool_]
 ) -> tuple[float | None, float]:
     """The probability of a violation and the objective's error, by draws of the averaged noise."""
-    moving = np.any(known.rows != 0.0, axis=0) | np.any(known.sum_rows != 0.0, axis=0)
+    moving = np.any(response.rows != 0.0, axis=0) | np.any(response.sum_rows != 0.0, axis=0)
     noisy = np.flatnonzero((sigma > 0.0) & moving)
     w = np.random.default_rng(0).normal(size=(_DRAWS, noisy.size)) * sigma[noisy]
-    curvature = known.curvature[np.ix_(noisy, noisy)]
-    error = w @ known.objective[noisy] + 0.5 * np.sum(w @ curvature * w, axis=1)
-    costs = known.problem.cloud.sums.costs
+    curvature = response.curvature[np.ix_(noisy, noisy)]
+    error = w @ response.objective[noisy] + 0.5 * np.sum(w @ curvature * w, axis=1)
+    costs = response.problem.cloud.sums.costs
     if costs:
-        sums = known.sums + w @ known.sum_rows[:, noisy].T
-        heard = sums.copy()
-        heard[:, noisy] += w
-        error += cost_of(costs, sums) - cost_of(costs, heard) + w @ known.saddle.cost[noisy]
-    return _violation(known.g + w @ known.rows[:, noisy].T, equality), _root_mean(error)
+        sums = response.sums + w @ response.sum_rows[:, noisy].T
+        released = sums.copy()
+        released[:, noisy] += w
+        error += cost_of(costs, sums) - cost_of(costs, released) + w @ response.saddle.cost[noisy]
+    return _violated_share(response.g + w @ response.rows[:, noisy].T, equality), _root_mean(error)
 
 
-def _violation(g: Array, equality: NDArray[np.bool_]) -> float | None:
+def _violated_share(g: Array, equality: NDArray[np.bool_]) -> float | None:
     """The share of answers that violate an inequality; None if there is none."""
     return None if equality.all() else float(np.mean(np.any(g[:, ~equality] > 0.0, axis=1)))
 
@@ -291,7 +293,7 @@ def converging_rounds(noise: float) -> int:
     ``advise(..., simulate=True)`` measures instead.
     """
     start = math.sqrt(_LEAST_NOISE / max(noise, _LEAST_NOISE * 1e-4))
-    return _rounded(min(FEWEST * max(1.0, noise / _MOST_NOISE, start), _MOST_ROUNDS))
+    return _round_up(min(FEWEST_ROUNDS * max(1.0, noise / _MOST_NOISE, start), _MOST_ROUNDS))
 
 
 def rounds_for(kind: Kind, noise: float, error: float, rounds: int, accuracy: float) -> int:
@@ -305,10 +307,11 @@ def rounds_for(kind: Kind, noise: float, error: float, rounds: int, accuracy: fl
     if kind != "trajectory":
         return converging_rounds(noise)
     accurate = rounds * (error / accuracy) ** 2
-    return _rounded(min(max(accurate, converging_rounds(min(noise, accuracy))), TRAJECTORY_ROUNDS))
+    converged = converging_rounds(min(noise, accuracy))
+    return _round_up(min(max(accurate, converged), TRAJECTORY_ROUNDS))
 
 
-def _rounded(count: float) -> int:
+def _round_up(count: float) -> int:
     """A count rounded up to two digits."""
     step = 10 ** max(math.floor(math.log10(count)) - 1, 0)
     return int(math.ceil(count / step - 1e-9) * step)

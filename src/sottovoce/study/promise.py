@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from inspect import signature
-from typing import Any
+from typing import Any, final
 
 from sottovoce.certificate.certificate import Certificate
 from sottovoce.errors import InputError
@@ -13,59 +14,81 @@ from sottovoce.privacy.adjacency import Everything, PerAgent, adjacency_of
 from sottovoce.privacy.noise_plan import NoisePlan
 from sottovoce.privacy.plan import plan
 from sottovoce.privacy.releases import REGISTERED, release_of
+from sottovoce.privacy.trust import Trust
 from sottovoce.problem.problem import Problem
+from sottovoce.progress import Progress
 
 
-def promised(problem: Problem, name: str, value: PerAgent | None = None) -> PerAgent | None:
-    """Return epsilon, delta or radius: the argument, or else the problem's, or else None.
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Promise:
+    """What is promised to every agent; a problem's ``[privacy]`` decides where a field is None.
 
-    The ``[privacy]`` table may write numbers as text, such as ``ln(3)``.
+    Numbers may be text, such as ``ln(3)``, or ``1,1,2`` for one per agent.
     """
+
+    epsilon: PerAgent | str | None = None
+    delta: PerAgent | str | None = None
+    radius: PerAgent | str | None = None
+    hide: str | None = None
+
+    def plan(
+        self,
+        problem: Problem,
+        certificate: Certificate,
+        *,
+        rounds: int | None = None,
+        method: str = "joint",
+        trust: Trust | None = None,
+        feasible: float | None = None,
+        each_row: bool = False,
+        allow_undernoised: bool = False,
+        progress: bool | Progress | None = None,
+    ) -> NoisePlan:
+        """Return the noise plan of the promise.
+
+        ``method`` is "joint" for ``sv.plan``, or the name of another release, as "paper"; the
+        arguments after it are those of its plan, and refused where that has none such.
+        """
+        chosen = _planner(method)
+        settings: dict[str, Any] = {"trust": trust, "feasible": feasible}
+        settings |= {"each_row": each_row, "allow_undernoised": allow_undernoised}
+        settings = {n: v for n, v in settings.items() if v is not None and v is not False}
+        for name in sorted(settings.keys() - signature(chosen).parameters.keys()):
+            known = [m for m in ("joint", *REGISTERED) if name in signature(_planner(m)).parameters]
+            raise InputError(
+                f"{name} needs method={' or '.join(map(repr, known))}, got method={method!r}: "
+                "leave it out"
+            )
+        kind = self.hide or str(problem.privacy.get("hide", "trajectory"))
+        epsilon = stated_number(problem, "epsilon", self.epsilon)
+        delta = stated_number(problem, "delta", self.delta)
+        for name, value in (("epsilon", epsilon), ("delta", delta)):
+            if value is None:
+                raise InputError(
+                    f"{name} must be given, got none: pass {name} (--{name}), or write it under "
+                    "[privacy] in problem.toml"
+                )
+        radius = None
+        if kind != Everything.kind or self.radius is not None:  # the file's is for its own kind
+            radius = stated_number(problem, "radius", self.radius)
+        covered = problem.privacy.get("rounds") if rounds is None else rounds
+        hide = adjacency_of(kind, radius=radius, rounds=covered)
+        return chosen(
+            certificate, epsilon=epsilon, delta=delta, hide=hide, progress=progress, **settings
+        )
+
+
+def stated_number(
+    problem: Problem, name: str, value: PerAgent | str | None = None
+) -> PerAgent | None:
+    """Return epsilon, delta or radius: the argument, or else the problem's, or else None."""
     stated: PerAgent | str | None = problem.privacy.get(name) if value is None else value
     if not isinstance(stated, str):
         return stated
-    numbers = [parse_number(text, where=f"[privacy] {name}") for text in stated.split(",")]
+    where = f"[privacy] {name}" if value is None else f"--{name}"
+    numbers = [parse_number(text, where=where) for text in stated.split(",")]
     return numbers[0] if len(numbers) == 1 else numbers
-
-
-def promised_plan(
-    problem: Problem,
-    certificate: Certificate,
-    *,
-    epsilon: PerAgent | None = None,
-    delta: PerAgent | None = None,
-    radius: PerAgent | None = None,
-    hide: str | None = None,
-    rounds: int | None = None,
-    method: str = "joint",
-    **settings: Any,
-) -> NoisePlan:
-    """Return the plan of a promise; the problem's ``[privacy]`` decides where one is left out.
-
-    ``method`` is "joint" for ``sv.plan``, or the name of another release, as "paper"; ``settings``
-    are those of its plan.
-    """
-    chosen = _planner(method)
-    for name in sorted(settings.keys() - signature(chosen).parameters.keys()):
-        known = [m for m in ("joint", *REGISTERED) if name in signature(_planner(m)).parameters]
-        raise InputError(
-            f"{name} needs method={' or '.join(map(repr, known))}, got method={method!r}: "
-            "leave it out"
-        )
-    kind = hide or str(problem.privacy.get("hide", "trajectory"))
-    epsilon = promised(problem, "epsilon", epsilon)
-    delta = promised(problem, "delta", delta)
-    for name, value in (("epsilon", epsilon), ("delta", delta)):
-        if value is None:
-            raise InputError(
-                f"{name} must be given, got none: pass {name} (--{name}), or write it under "
-                "[privacy] in problem.toml"
-            )
-    if kind != Everything.kind or radius is not None:  # the file's is for what the file hides
-        radius = promised(problem, "radius", radius)
-    covered = rounds if rounds is not None else problem.privacy.get("rounds")
-    hidden = adjacency_of(kind, radius=radius, rounds=covered)
-    return chosen(certificate, epsilon=epsilon, delta=delta, hide=hidden, **settings)
 
 
 def _planner(method: str) -> Callable[..., NoisePlan]:

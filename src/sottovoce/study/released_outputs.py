@@ -1,8 +1,8 @@
-"""What a plan states is released, from its public formulas: ``o = F(x) + w``, ``w_o`` with sigma_o.
+"""The outputs that a plan states, ``o = F(x) + w``, and the pair of states they distinguish best.
 
-An audit compares what the deployed code did with this. It is written from the statement of the
-problem, its sums and the plan, and shares no evaluator with agents and cloud, so that their errors
-show. The second half searches for the two states of one agent that F separates best:
+An audit compares the deployed code with them. They are written from the statement of the problem,
+its sums and the plan, and share no evaluator with agents and cloud, so that their errors show. The
+second half searches for the two states of one agent that F separates best:
 
     maximise  || diag(1/sigma) (F(x with q) - F(x with p)) ||    over x in D,  |q - p| <= reach
 
@@ -34,14 +34,16 @@ from sottovoce.problem.linear_rows import Weights
 from sottovoce.problem.problem import CloudView
 from sottovoce.problem.sums import contributions
 
-_BLOCK = 2**18  # states evaluated at once: columns that fit the cache
-_STARTS = 512
-_CLIMBERS = 8
-_HALVINGS = 9
-_SWEEPS = 6  # per step length
-_SLOPE = 1e-4  # of the reach, where directions are compared
-_GAIN = 1.0 + 1e-9
+_BLOCK_STATES = 2**18  # evaluated at once: columns that fit the cache
 
+# The search for the worst pair: enough for nine tenths of the claim, which
+# tests/study/test_worst_pair.py demands for every problem there.
+_START_CANDIDATES = 512  # corners and random points, of which the most promising climb
+_CANDIDATES = 8  # that climb
+_HALVINGS = 9  # of the step length, from the whole width
+_SWEEPS = 6  # per step length, at most
+_SLOPE_STEP = 1e-4  # of the reach: the difference quotients that compare directions
+_LEAST_GAIN = 1.0 + 1e-9  # of a sweep, below which steps are halved
 
 _Function: TypeAlias = Callable[..., list[Array]]
 
@@ -65,7 +67,7 @@ class ReleasedOutputs:
 
     def __call__(self, points: Array) -> Array:
         """Return F at points of shape (count, states), as an array (count, outputs)."""
-        size = max(1, _BLOCK // max(1, self.lower.size))
+        size = max(1, _BLOCK_STATES // max(1, self.lower.size))
         with np.errstate(all="ignore"):
             blocks = [self.function(points[k : k + size]) for k in range(0, len(points), size)]
         return np.concatenate(blocks)
@@ -79,7 +81,7 @@ class ReleasedOutputs:
         return np.asarray(np.linalg.norm((self(end) - self(begin)) / self.sigma, axis=1))
 
 
-def stated_outputs(plan: NoisePlan) -> ReleasedOutputs:
+def released_outputs(plan: NoisePlan) -> ReleasedOutputs:
     """Return what the plan's rounds release, as a function of all states."""
     noisy = [o for o in plan.outputs if o.sigma > 0]
     grid = np.array([o.grid for o in noisy])
@@ -88,28 +90,36 @@ def stated_outputs(plan: NoisePlan) -> ReleasedOutputs:
         grid=grid,
         lower=lower_bounds(plan.domain),
         upper=upper_bounds(plan.domain),
-        function=_values(plan) if plan.release is not None else _sums(grid, list(_shares(plan))),
+        function=_function_of_release(plan)
+        if plan.release is not None
+        else _function_of_sums(grid, list(_group_contributions(plan))),
     )
 
 
-def moved_by(plan: NoisePlan, agent: int) -> tuple[ReleasedOutputs, slice]:
+def agent_outputs(plan: NoisePlan, agent: int) -> tuple[ReleasedOutputs, slice]:
     """Return outputs as an agent moves them, and the columns of its own states.
 
     A sum moves by an agent's own contribution, whatever the others do: it is a function of the
     agent's own states alone. How an agent moves values and gradients depends on the others.
     """
-    stated, columns = stated_outputs(plan), own_states(plan.cloud, agent)
+    outputs, columns = released_outputs(plan), agent_columns(plan.cloud, agent)
     if plan.release is not None:
-        return stated, columns
+        return outputs, columns
     index, member = plan.cloud.locate(agent - 1)
     name = plan.cloud.groups[index].name
-    shares = [share.of_agent(member) for share in _shares(plan) if share.group.name == name]
-    lower, upper = stated.lower[columns], stated.upper[columns]
-    moved = replace(stated, lower=lower, upper=upper, function=_sums(stated.grid, shares))
+    shares = [
+        contribution.of_agent(member)
+        for contribution in _group_contributions(plan)
+        if contribution.group.name == name
+    ]
+    lower, upper = outputs.lower[columns], outputs.upper[columns]
+    moved = replace(
+        outputs, lower=lower, upper=upper, function=_function_of_sums(outputs.grid, shares)
+    )
     return moved, slice(0, lower.size)
 
 
-def own_states(cloud: CloudView, agent: int) -> slice:
+def agent_columns(cloud: CloudView, agent: int) -> slice:
     """Return the columns of agent number ``agent``, from 1, in the vector of all states."""
     index, member = cloud.locate(agent - 1)
     dim = cloud.groups[index].dim
@@ -117,7 +127,7 @@ def own_states(cloud: CloudView, agent: int) -> slice:
     return slice(first, first + dim)
 
 
-def _values(plan: NoisePlan) -> Callable[[Array], Array]:
+def _function_of_release(plan: NoisePlan) -> Callable[[Array], Array]:
     """``F(x) = (g(x), dg/dx(x))``: a release that a cloud computes from raw states.
 
     It knows neither fleets nor equalities, so every row is one formula.
@@ -133,19 +143,21 @@ def _values(plan: NoisePlan) -> Callable[[Array], Array]:
         for o in plan.outputs
         if o.sigma > 0
     ]
-    function = _compiled(symbols, formulas)
+    function = _compile(symbols, formulas)
     return lambda points: np.stack(
         [np.broadcast_to(v, (len(points),)) for v in function(*points.T)], axis=1
     )
 
 
-def _sums(grid: Array, shares: Sequence[_Share]) -> Callable[[Array], Array]:
+def _function_of_sums(
+    grid: Array, shares: Sequence[_GroupContribution]
+) -> Callable[[Array], Array]:
     """``F_o(x) = grid_o sum_i round(h_oi(x_i) / grid_o)``: contributions, rounded and added up."""
 
     def sums(points: Array) -> Array:
         steps = np.zeros((len(points), grid.size))
-        for share in shares:
-            for o, values in share.contributions(points):
+        for contribution in shares:
+            for o, values in contribution.contributions(points):
                 steps[:, o] += np.rint(values / grid[o]).sum(axis=1)
         return np.asarray(steps * grid)
 
@@ -153,7 +165,7 @@ def _sums(grid: Array, shares: Sequence[_Share]) -> Callable[[Array], Array]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class _Share:
+class _GroupContribution:
     """What the agents of a group add to some sums: ``W[r, i] h_t(x_i)`` to ``rows[r, t]``.
 
     Attributes:
@@ -169,7 +181,7 @@ class _Share:
     rows: Integers
     weights: Weights
 
-    def of_agent(self, member: int) -> _Share:
+    def of_agent(self, member: int) -> _GroupContribution:
         """Return the share of one agent of the group, whose states come first."""
         weights = None if self.weights is None else self.weights[:, [member]]
         return replace(self, group=self.group.some(np.array([member])), first=0, weights=weights)
@@ -184,10 +196,10 @@ class _Share:
             by_agent = np.broadcast_to(value, x.shape[:2])
             for r, o in enumerate(self.rows[:, t]):
                 if o >= 0:
-                    yield int(o), _weighted(by_agent, self.weights, r)
+                    yield int(o), _weigh(by_agent, self.weights, r)
 
 
-def _weighted(values: Array, weights: Weights, row: int) -> Array:
+def _weigh(values: Array, weights: Weights, row: int) -> Array:
     if weights is None:
         return values
     if sparse.issparse(weights):
@@ -196,21 +208,21 @@ def _weighted(values: Array, weights: Weights, row: int) -> Array:
     return np.asarray(values * weights[row])
 
 
-def _shares(plan: NoisePlan) -> Iterator[_Share]:
+def _group_contributions(plan: NoisePlan) -> Iterator[_GroupContribution]:
     sums, noisy = plan.cloud.sums, plan.sigma > 0
     output = np.where(noisy, np.cumsum(noisy) - 1, -1)  # of every sum, -1 without noise
     first = np.cumsum([0, *(group.count * group.dim for group in plan.domain)])
     groups = dict(zip((group.name for group in plan.domain), first, strict=False))
     boxes = {group.name: group for group in plan.domain}
 
-    def share(
+    def contribution(
         name: str, formulas: Sequence[Expression], rows: Integers, weights: Weights = None
-    ) -> _Share:
+    ) -> _GroupContribution:
         group = boxes[name]
-        return _Share(
+        return _GroupContribution(
             group=group,
             first=int(groups[name]),
-            function=_compiled([*group.symbols, *group.parameters], formulas),
+            function=_compile([*group.symbols, *group.parameters], formulas),
             rows=output[rows],
             weights=sparse.csr_array(weights) if sparse.issparse(weights) else weights,
         )
@@ -218,42 +230,44 @@ def _shares(plan: NoisePlan) -> Iterator[_Share]:
     for group in plan.domain:
         terms = contributions(sums, group) if group.count == 1 else {}
         if terms:
-            yield share(group.name, list(terms.values()), np.array([list(terms)], dtype=np.int64))
+            yield contribution(
+                group.name, list(terms.values()), np.array([list(terms)], dtype=np.int64)
+            )
     begin = 0
     for family in sums.families:
         for part in family.sums:
             rows = begin + np.arange(part.rows).reshape(-1, len(part.terms))
-            yield share(part.group.name, part.terms, rows, part.weights)
+            yield contribution(part.group.name, part.terms, rows, part.weights)
         begin += family.rows
 
 
-def _compiled(arguments: Sequence[Expression], formulas: Sequence[Expression]) -> _Function:
+def _compile(arguments: Sequence[Expression], formulas: Sequence[Expression]) -> _Function:
     """All formulas as one function of their arguments, by a recursion of this module's own."""
 
-    def values(*arrays: Array) -> list[Array]:
-        known = dict(zip(arguments, arrays, strict=True))
+    def function(*arrays: Array) -> list[Array]:
+        values = dict(zip(arguments, arrays, strict=True))
         with np.errstate(all="ignore"):
-            return [_value(formula, known) for formula in formulas]
+            return [_evaluate(formula, values) for formula in formulas]
 
-    return values
+    return function
 
 
-def _value(expr: Expression, known: dict[Expression, Array]) -> Array:
+def _evaluate(expr: Expression, values: dict[Expression, Array]) -> Array:
     if expr.is_number:
         return np.asarray(float(expr))
-    if expr not in known:
-        operands = [_value(a, known) for a in expr.args]
-        known[expr] = np.asarray(_OPERATIONS[expr.op](operands, expr.value))
-    return known[expr]
+    if expr not in values:
+        operands = [_evaluate(a, values) for a in expr.args]
+        values[expr] = np.asarray(_OPERATIONS[expr.op](operands, expr.value))
+    return values[expr]
 
 
-def _length(vector: Sequence[Array]) -> Array:
+def _norm(vector: Sequence[Array]) -> Array:
     return np.asarray(np.sqrt(sum(a * a for a in vector)))
 
 
-def _along(vectors: Sequence[Array]) -> Array:
+def _inner_over_length(vectors: Sequence[Array]) -> Array:
     half = len(vectors) // 2
-    length = _length(vectors[:half])
+    length = _norm(vectors[:half])
     inner = sum(a * b for a, b in zip(vectors[:half], vectors[half:], strict=True))
     return np.where(length > 0.0, inner / np.where(length > 0.0, length, 1.0), 0.0)
 
@@ -268,8 +282,8 @@ _OPERATIONS: dict[str, Callable[[list[Array], Any], Array | float]] = {
     Op.SIGN: lambda a, _: np.sign(a[0]),
     Op.MAX: lambda a, _: reduce(np.maximum, a),
     Op.WHERE: lambda a, _: np.where(a[0] > 0.0, a[1], a[2]),
-    Op.NORM: lambda a, _: _length(a),
-    Op.ALONG: lambda a, _: _along(a),
+    Op.NORM: lambda a, _: _norm(a),
+    Op.ALONG: lambda a, _: _inner_over_length(a),
     Op.HUBER: lambda a, m: np.where(
         np.abs(a[0]) <= m, a[0] * a[0], float(m) * (2.0 * np.abs(a[0]) - float(m))
     ),
@@ -289,14 +303,14 @@ class WorstPair:
     shift: float
 
 
-def worst_pair(stated: ReleasedOutputs, columns: slice, reach: float) -> WorstPair:
+def worst_pair(outputs: ReleasedOutputs, columns: slice, reach: float) -> WorstPair:
     """Search the domain for the pair of an agent's states that moves the outputs most.
 
     They are at most ``reach`` apart, in l2; ``columns`` are the agent's.
     """
-    search = _Search(stated, columns, reach)
-    begin, end = search.pairs(search.climbed(search.starts()))
-    shifts = stated.shifts(begin, end)
+    search = _Search(outputs, columns, reach)
+    begin, end = search.pairs(search.climb(search.draw_starts()))
+    shifts = outputs.shifts(begin, end)
     best = int(np.argmax(shifts))
     return WorstPair(
         begin=read_only(begin[best]), end=read_only(end[best]), shift=float(shifts[best])
@@ -307,20 +321,20 @@ def worst_pair(stated: ReleasedOutputs, columns: slice, reach: float) -> WorstPa
 class _Search:
     """Candidates (count, states + d): all states, and the step of the agent's own to its second."""
 
-    def __init__(self, stated: ReleasedOutputs, columns: slice, reach: float) -> None:
-        width = stated.upper - stated.lower
-        self.stated, self.columns = stated, columns
-        self.low, self.high = stated.lower[columns], stated.upper[columns]
+    def __init__(self, outputs: ReleasedOutputs, columns: slice, reach: float) -> None:
+        width = outputs.upper - outputs.lower
+        self.outputs, self.columns = outputs, columns
+        self.low, self.high = outputs.lower[columns], outputs.upper[columns]
         self.reach = min(reach, float(np.linalg.norm(width[columns])))
         longest = np.minimum(self.reach, width[columns])
-        self.lower = np.append(stated.lower, -longest)
-        self.upper = np.append(stated.upper, longest)
+        self.lower = np.append(outputs.lower, -longest)
+        self.upper = np.append(outputs.upper, longest)
         self.unit = np.append(width, longest)  # of a move along each coordinate
         self.moving = np.flatnonzero(self.unit > 0)
 
     def split(self, candidates: Array) -> tuple[Array, Array]:
         """Return states and steps."""
-        states = self.stated.lower.size
+        states = self.outputs.lower.size
         return candidates[:, :states], candidates[:, states:]
 
     def pairs(self, candidates: Array) -> tuple[Array, Array]:
@@ -334,36 +348,36 @@ class _Search:
 
     def score(self, candidates: Array) -> Array:
         """Return the shift of every pair; NaN counts as nothing."""
-        shifts = self.stated.shifts(*self.pairs(candidates))
+        shifts = self.outputs.shifts(*self.pairs(candidates))
         return np.where(np.isfinite(shifts), shifts, -np.inf)
 
-    def starts(self) -> Array:
+    def draw_starts(self) -> Array:
         """Return the most promising of many corners and random points."""
         generator = np.random.default_rng(0)
-        low, high = self.stated.lower, self.stated.upper
-        share = generator.random((_STARTS, low.size))
+        low, high = self.outputs.lower, self.outputs.upper
+        share = generator.random((_START_CANDIDATES, low.size))
         kind = generator.random(share.shape)
         share = np.where(kind < 0.4, 0.0, np.where(kind < 0.8, 1.0, share))
         points = np.clip(low + share * (high - low), low, high)
         inward = (self.low + self.high) / 2.0 - points[:, self.columns]
         dim = inward.shape[1]
-        axes = np.eye(dim)[generator.integers(dim, size=_STARTS)]
-        towards = np.where(generator.random((_STARTS, 1)) < 0.5, inward, axes * inward)
-        candidates = np.hstack([points, self._at_reach(towards)])
-        return candidates[np.argsort(self.score(candidates))[::-1][:_CLIMBERS]]
+        axes = np.eye(dim)[generator.integers(dim, size=_START_CANDIDATES)]
+        directions = np.where(generator.random((_START_CANDIDATES, 1)) < 0.5, inward, axes * inward)
+        candidates = np.hstack([points, self._scale_to_reach(directions)])
+        return candidates[np.argsort(self.score(candidates))[::-1][:_CANDIDATES]]
 
-    def climbed(self, candidates: Array) -> Array:
+    def climb(self, candidates: Array) -> Array:
         """Move every candidate to its best neighbour until halved steps gain nothing more."""
         scores = self.score(candidates)
         for halving in range(_HALVINGS):
             for _ in range(_SWEEPS):
                 before = scores.max()
-                moves = [self._neighbours(one, 0.5**halving) for one in candidates]
-                shifts = self.score(np.concatenate(moves)).reshape(len(candidates), -1)
+                candidates_of = [self._neighbours(one, 0.5**halving) for one in candidates]
+                shifts = self.score(np.concatenate(candidates_of)).reshape(len(candidates), -1)
                 for c, best in enumerate(np.argmax(shifts, axis=1)):
                     if shifts[c, best] > scores[c]:
-                        candidates[c], scores[c] = moves[c][best], shifts[c, best]
-                if scores.max() <= before * _GAIN:
+                        candidates[c], scores[c] = candidates_of[c][best], shifts[c, best]
+                if scores.max() <= before * _LEAST_GAIN:
                     break
         return candidates
 
@@ -375,25 +389,25 @@ class _Search:
             moved[k, index, self.moving] = np.clip(value, self.lower, self.upper)[self.moving]
         turned = np.tile(candidate, (3, 1))
         steps = self.split(turned)[1]
-        steps[:2], steps[2] = self._at_reach(self._steepest(candidate)), -steps[2]
+        steps[:2], steps[2] = self._scale_to_reach(self._steepest_directions(candidate)), -steps[2]
         return np.concatenate([moved.reshape(-1, candidate.size), turned])
 
-    def _steepest(self, candidate: Array) -> Array:
+    def _steepest_directions(self, candidate: Array) -> Array:
         """Return both directions along which the outputs are steepest at the pair's middle."""
         begin, end = self.pairs(candidate[np.newaxis])
         middle = (begin[0] + end[0]) / 2.0
-        mine = middle[self.columns]
-        inside = np.where(mine - self.low < self.high - mine, 1.0, -1.0)
-        tiny = np.minimum(_SLOPE * self.reach, (self.high - self.low) / 2.0) * inside
-        around = np.tile(middle, (tiny.size + 1, 1))
-        around[1:, self.columns] += np.diag(tiny)
-        values = self.stated(around) / self.stated.sigma
-        slopes = (values[1:] - values[0]) / np.where(tiny == 0.0, np.inf, tiny)[:, np.newaxis]
+        position = middle[self.columns]
+        inward_sign = np.where(position - self.low < self.high - position, 1.0, -1.0)
+        step = np.minimum(_SLOPE_STEP * self.reach, (self.high - self.low) / 2.0) * inward_sign
+        around = np.tile(middle, (step.size + 1, 1))
+        around[1:, self.columns] += np.diag(step)
+        values = self.outputs(around) / self.outputs.sigma
+        slopes = (values[1:] - values[0]) / np.where(step == 0.0, np.inf, step)[:, np.newaxis]
         if not np.isfinite(slopes).all():
             return self.split(candidate[np.newaxis])[1]
         first = np.linalg.svd(slopes.T, full_matrices=False)[2][0]
         return np.stack([first, -first])
 
-    def _at_reach(self, towards: Array) -> Array:
-        length = np.linalg.norm(towards, axis=1, keepdims=True)
-        return np.asarray(self.reach * towards / np.where(length > 0, length, 1.0))
+    def _scale_to_reach(self, directions: Array) -> Array:
+        length = np.linalg.norm(directions, axis=1, keepdims=True)
+        return np.asarray(self.reach * directions / np.where(length > 0, length, 1.0))

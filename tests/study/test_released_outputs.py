@@ -14,7 +14,12 @@ from sottovoce.problem.agents import Array
 from sottovoce.problem.constraints import total
 from sottovoce.problem.numeric import Numeric
 from sottovoce.problem.problem import Problem
-from sottovoce.study.stated import ReleasedOutputs, moved_by, own_states, stated_outputs
+from sottovoce.study.released_outputs import (
+    ReleasedOutputs,
+    agent_columns,
+    agent_outputs,
+    released_outputs,
+)
 
 
 def routed(sparsely: bool) -> Problem:
@@ -48,7 +53,7 @@ def inside(stated: ReleasedOutputs, count: int = 5) -> Array:
 )
 def test_sums_are_contributions_rounded_to_the_grid(problem: Problem) -> None:
     made = planned(certify(problem.cloud))
-    stated = stated_outputs(made)
+    stated = released_outputs(made)
     grid = np.array([o.grid for o in made.outputs])
     rows = Numeric(problem, problem.cloud.sums.families)
     points = inside(stated)
@@ -62,11 +67,11 @@ def test_sums_are_contributions_rounded_to_the_grid(problem: Problem) -> None:
 @pytest.mark.parametrize("problem", [gallery.coupled(), routed(True)], ids=["coupled", "fleet"])
 def test_an_agent_moves_sums_by_its_own_contribution(problem: Problem) -> None:
     made = planned(certify(problem.cloud))
-    stated = stated_outputs(made)
+    stated = released_outputs(made)
     point = inside(stated, 1)
     for agent in range(1, problem.agents + 1):
-        own = own_states(problem.cloud, agent)
-        alone, mine = moved_by(made, agent)
+        own = agent_columns(problem.cloud, agent)
+        alone, mine = agent_outputs(made, agent)
         assert (mine.start, mine.stop) == (0, own.stop - own.start)
         other = point.copy()
         other[:, own] = inside(alone, 2)[1:]
@@ -79,7 +84,7 @@ def test_an_agent_moves_sums_by_its_own_contribution(problem: Problem) -> None:
 def test_the_papers_release_is_values_and_gradients() -> None:
     problem = gallery.paper()
     made = planned(method="paper")
-    stated, numeric = stated_outputs(made), Numeric(problem)
+    stated, numeric = released_outputs(made), Numeric(problem)
     points = inside(stated)
     for x, values in zip(points, stated(points), strict=True):
         slopes = numeric.jacobian(x).toarray()
