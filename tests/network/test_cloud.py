@@ -240,6 +240,14 @@ async def test_requests_that_cannot_be_met_are_refused(
         Cloud(plan, keys=keys, store=tmp_path / "run.db", **settings)
 
 
+async def test_an_undernoised_plan_is_never_served(
+    paper: Problem, keys: Path, tmp_path: Path
+) -> None:
+    undernoised = replace(plan_for(paper), certified=False)
+    with pytest.raises(PrivacyError):
+        Cloud(undernoised, rounds=5, keys=keys, store=tmp_path / "run.db")
+
+
 async def test_agents_refuse_simulated_noise_and_other_problems(
     paper: Problem, coupled: Problem, keys: Path, tmp_path: Path
 ) -> None:
