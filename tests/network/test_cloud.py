@@ -4,6 +4,7 @@ import asyncio
 import logging
 import math
 import sqlite3
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
