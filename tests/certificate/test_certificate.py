@@ -16,7 +16,8 @@ from sottovoce.formula.tape import tape
 from sottovoce.paper.paper_plan import certified_constants
 from sottovoce.problem.problem import Problem
 
-FLEETS = {"chargers", "smart_charging"}  # no symbol per agent to sample
+# No symbol per agent to sample.
+FLEETS = {"chargers", "smart_charging", "valley_filling", "peak_shaving", "soft_limit"}
 
 
 def status(certificate: Certificate, name: str) -> str:

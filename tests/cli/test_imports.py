@@ -55,14 +55,19 @@ def test_what_a_cloud_is_made_of_loads_nothing_that_is_rarely_used() -> None:
     assert loaded(f"import sottovoce as sv; {names}", RARE) == set()
 
 
-def test_an_agent_gets_ready_for_rounds_without_scipy_and_cryptography() -> None:
+def test_an_agent_takes_part_without_scipy_and_cryptography(keys: Path) -> None:
     file = Path(__file__).parents[2] / "examples" / "paper" / "agents" / "3.toml"
     code = (
         "from sottovoce.kernels.fleet_kernel import FleetKernel\n"
         "from sottovoce.network.agent import Agent\n"
         "from sottovoce.network.agent_group import AgentGroup\n"
-        f"fleet = AgentGroup.of_file({str(file)!r}).groups[0].fleet\n"
-        "FleetKernel(fleet, fleet.group.lower, fleet.group.upper)"
+        "from sottovoce.network.identity.tls import require_current\n"
+        "from sottovoce.problem.sums import agents_of\n"
+        f"group = AgentGroup.of_file({str(file)!r})\n"
+        "fleet = group.groups[0].fleet\n"
+        "FleetKernel(fleet, fleet.group.lower, fleet.group.upper)\n"
+        "agents_of(group.cloud.sums, group.cloud.groups)  # for how certain its answer is\n"
+        f"require_current({str(keys / 'agents' / '3' / 'cert.pem')!r})  # while no cloud is there\n"
     )
     assert loaded(code, {"clarabel", "cryptography", "matplotlib", "opendp", "scipy"}) == set()
 

@@ -122,7 +122,7 @@ ACCOUNTING = (
     Fault("words that counted again left out of the margin", "test of an answer",
           lambda sound: lambda self, averaged, off=0.0: sound(self, averaged),
           "test_words_that_counted_again_widen_the_margin_by_what_they_can_be_off"),
-    Fault("a run confirmed at its end whatever was released", "verdict",
+    Fault("a run confirmed at its end whatever was released", "test at the end",
           lambda _: lambda self, k, *_: True if k == self._rounds else None,
           "test_without_a_confirmation_fallbacks_are_applied"),
 )  # fmt: skip

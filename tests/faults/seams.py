@@ -42,7 +42,7 @@ SEAMS: Final = {
     "region around a box": "sottovoce.privacy.feasibility.within",
     "proof of convexity": "sottovoce.privacy.margins.require_proven_convexity",
     "test of an answer": "sottovoce.privacy.feasibility.Feasibility.confirmed",
-    "verdict": "sottovoce.network.round_arithmetic.Verdict.__call__",
+    "test at the end": "sottovoce.network.round_arithmetic.AnswerTest.__call__",
     # ledger
     "units of mu": "sottovoce.privacy.charge.units_up",
     "charge in units": "sottovoce.privacy.charge._units",

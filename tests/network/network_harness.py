@@ -25,7 +25,7 @@ from sottovoce.network.protocol.actions import Action, Commit, Part, Party, Send
 from sottovoce.network.protocol.cloud_machine import CloudMachine
 from sottovoce.network.protocol.codec import encode, pack, pack_whole
 from sottovoce.network.protocol.messages import VERSION, Contribution, Hello, State
-from sottovoce.network.protocol.receipt import Notary
+from sottovoce.network.protocol.receipt import ReceiptSigner
 from sottovoce.network.round_arithmetic import Rounds
 from sottovoce.network.setup import make_config, parties_of, setup_of
 from sottovoce.paper.paper_release import RELEASE
@@ -118,7 +118,7 @@ class MachineRun:
         self.rounds = Rounds(plan, algorithm, sampler, rounds)
         config = make_config(plan, algorithm, rounds=rounds, noise="secure", run_id="release")
         self.setup = setup_of(plan, config)
-        notary = Notary(b"k" * 32, config.hash)
+        notary = ReceiptSigner(b"k" * 32, config.hash)
         self.machine = CloudMachine(self.setup, notary, lambda k: None, hold=hold)
         self.sent: list[bytes] = []
         self.used: list[tuple[Part, ...]] = []
@@ -221,6 +221,30 @@ def member(
     )
 
 
+@asynccontextmanager
+async def taking_part(*agents: Agent) -> AsyncIterator[list[asyncio.Task[AgentResult]]]:
+    """Agents that take part until the block ends."""
+    tasks = [asyncio.create_task(agent.run()) for agent in agents]
+    try:
+        yield tasks
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def completed(cloud: Cloud, *agents: Agent) -> tuple[CloudResult, list[AgentResult]]:
+    """A run of these agents to its end, with the results of cloud and agents."""
+    async with taking_part(*agents) as tasks:
+        return await cloud.finished(linger=10), await asyncio.gather(*tasks)
+
+
+async def reached(cloud: Cloud, k: int) -> None:
+    """Wait for a round."""
+    while cloud.round < k:
+        await asyncio.sleep(0.002)
+
+
 def words_of(record: logging.LogRecord) -> bytes:
     """What a record says, without clocks and process numbers: their digits are left to chance."""
     chance = {"created", "msecs", "relativeCreated", "thread", "process"}
@@ -237,9 +261,7 @@ async def play(
             member(problem, [i], cloud, keys, folder, allow_simulated=allow)
             for i in range(1, problem.agents + 1)
         ]
-        tasks: list[asyncio.Task[AgentResult]] = [asyncio.create_task(a.run()) for a in agents]
-        result = await cloud.finished(linger=10)
-        ended = await asyncio.gather(*tasks)
+        result, ended = await completed(cloud, *agents)
     return result, np.concatenate([e.x for e in ended])
 
 
@@ -256,18 +278,14 @@ async def some_rounds(
     """Serve with new agents until a round or the end; nothing survives but files."""
     allow = settings.get("seed") is not None
     async with serving(plan, keys, folder / "run.db", **settings) as cloud:
-        tasks = [
-            asyncio.create_task(
-                member(problem, party, cloud, keys, folder, allow_simulated=allow).run()
-            )
+        agents = [
+            member(problem, party, cloud, keys, folder, allow_simulated=allow)
             for party in parties or [[i] for i in range(1, problem.agents + 1)]
         ]
         ended = asyncio.create_task(cloud.finished())
-        while cloud.round < until and not ended.done():
-            await asyncio.sleep(0.002)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        async with taking_part(*agents):
+            while cloud.round < until and not ended.done():
+                await asyncio.sleep(0.002)
         if ended.done():
             ended.result()
         ended.cancel()

@@ -74,7 +74,7 @@ def test_an_agent_whose_own_set_misses_the_domain_takes_part_and_applies_its_fal
     assert first.setpoint.tolist() == [6.0]
     assert set(told) == {(6.0, "fallback")}
     assert second.rounds == ROUNDS
-    lines = [r for r in caplog.records if r.msg == "own set misses the public domain"]
+    lines = [r for r in caplog.records if r.msg == "set-outside-domain"]
     assert [r.fields["agents"] for r in lines] == [[1]]  # type: ignore[attr-defined]
 
 

@@ -24,12 +24,12 @@ from sottovoce.kernels.run_kernel import normals, stream_seed
 from sottovoce.network import agent as agent_module
 from sottovoce.network.failures import StoreError
 from sottovoce.network.journal_file import seal
-from sottovoce.network.observe.run_summary import answers, summarise, transcript
 from sottovoce.network.protocol.actions import Part
 from sottovoce.network.protocol.codec import decode_from_cloud, encode, pack
 from sottovoce.network.protocol.collected import ContributionTotals
 from sottovoce.network.protocol.messages import Round
 from sottovoce.network.setup import parties_of
+from sottovoce.network.store import answers, summarise, transcript
 from sottovoce.privacy.sampler import grid_of
 from sottovoce.problem.problem import Problem
 from sottovoce.simulation.simulate import simulate

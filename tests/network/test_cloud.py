@@ -4,26 +4,25 @@ import asyncio
 import logging
 import math
 import sqlite3
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from network_harness import member, plan_for, play, run, serving, some_rounds
+from network_harness import completed, member, plan_for, play, run, serving, some_rounds
 from scipy import stats
 
 from sottovoce.errors import BudgetError, InputError, PrivacyError
 from sottovoce.network.cloud import Cloud
 from sottovoce.network.failures import DivergedError, HaltedError, RefusedError, StoreError
 from sottovoce.network.journal_file import seal
-from sottovoce.network.observe.run_summary import summarise, transcript
 from sottovoce.network.protocol.actions import Part, Record
 from sottovoce.network.protocol.codec import pack
 from sottovoce.network.protocol.collected import ContributionTotals
 from sottovoce.network.protocol.messages import Code
 from sottovoce.network.protocol.receipt import next_digest
 from sottovoce.network.setup import parties_of
+from sottovoce.network.store import summarise, transcript
 from sottovoce.paper.tikhonov import Tikhonov
 from sottovoce.privacy.adjacency import Offset, Trajectory
 from sottovoce.privacy.ledger import Ledger
@@ -65,9 +64,7 @@ def test_files_that_a_finished_run_left_say_what_to_do_about_a_second(
 
     async def once(store: str) -> None:
         async with serving(plan, keys, tmp_path / store, rounds=3) as cloud:
-            task = asyncio.create_task(member(paper, ALL, cloud, keys, tmp_path).run())
-            await asyncio.wait([task, asyncio.ensure_future(cloud.finished())])
-            await task
+            await completed(cloud, member(paper, ALL, cloud, keys, tmp_path))
 
     run(once("first.db"))
     words = (
@@ -84,7 +81,7 @@ def test_files_that_a_finished_run_left_say_what_to_do_about_a_second(
     with caplog.at_level(logging.WARNING, logger="sottovoce.network"):
         run(once("first.db"))  # late agents are told, and nothing is released
     (warned,) = (r for r in caplog.records if r.levelno >= logging.WARNING)
-    assert warned.getMessage() == "the run in the store is over"
+    assert warned.getMessage() == "run-over"
     assert "a new run needs a new store" in warned.fields["words"]  # type: ignore[attr-defined]
     assert summarise(tmp_path / "first.db").rounds == 3
 
@@ -121,7 +118,7 @@ def test_prices_that_do_not_follow_from_the_releases_are_refused(
     for k, release in database.execute("SELECT k, release FROM rounds ORDER BY k").fetchall():
         # Seals and digests are in order: only the replay can tell.
         digest = next_digest(digest, k, price, release)
-        mark = seal(k, price, release, digest, b"")
+        mark = seal(k.to_bytes(8, "little"), price, release, digest, b"")
         database.execute(
             "UPDATE rounds SET context = ?, digest = ?, seal = ? WHERE k = ?",
             (price, digest, mark, k),
@@ -142,14 +139,14 @@ def test_prices_that_run_away_end_the_run_as_failed_for_good(
 
     async def main() -> None:
         async with serving(plan, keys, tmp_path / "run.db", rounds=8) as cloud:
-            turn = cloud._rounds._state.take
+            turn = cloud._runner._rounds._state.take
 
             def wild(k: int, y: Any) -> Any:
                 if k == 4:
                     raise DivergedError(k)
                 return turn(k, y)
 
-            cloud._rounds._state.take = wild  # type: ignore[method-assign]
+            cloud._runner._rounds._state.take = wild  # type: ignore[method-assign]
             task = asyncio.create_task(member(paper, ALL, cloud, keys, tmp_path).run())
             with pytest.raises(DivergedError, match="round 4"):
                 await cloud.finished()
@@ -243,18 +240,6 @@ async def test_requests_that_cannot_be_met_are_refused(
         Cloud(plan, keys=keys, store=tmp_path / "run.db", **settings)
 
 
-async def test_an_undernoised_plan_is_never_served(
-    paper: Problem, keys: Path, tmp_path: Path
-) -> None:
-    with pytest.raises(PrivacyError):
-        Cloud(
-            replace(plan_for(paper), certified=False),
-            rounds=5,
-            keys=keys,
-            store=tmp_path / "run.db",
-        )
-
-
 async def test_agents_refuse_simulated_noise_and_other_problems(
     paper: Problem, coupled: Problem, keys: Path, tmp_path: Path
 ) -> None:
@@ -294,18 +279,13 @@ def test_an_error_inside_a_round_ends_the_run_and_a_restart_continues_it(
                 real(record, released)
 
             monkeypatch.setattr(cloud._store, "commit", fail)
-            task = asyncio.create_task(member(paper, ALL, cloud, keys, tmp_path).run())
             with pytest.raises(StoreError, match="full"):
-                await cloud.finished()
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
+                await completed(cloud, member(paper, ALL, cloud, keys, tmp_path))
 
     async def mended() -> None:
         async with serving(plan, keys, tmp_path / "run.db", rounds=8) as cloud:
             assert cloud.round == 3
-            task = asyncio.create_task(member(paper, ALL, cloud, keys, tmp_path).run())
-            await cloud.finished(linger=10)
-            await task
+            await completed(cloud, member(paper, ALL, cloud, keys, tmp_path))
 
     run(broken())
     run(mended())

@@ -42,7 +42,7 @@ from sottovoce.network.protocol.messages import (
     State,
     Welcome,
 )
-from sottovoce.network.protocol.receipt import Notary, next_digest
+from sottovoce.network.protocol.receipt import ReceiptSigner, next_digest
 
 CONFIG = "{}"
 HASH = hashlib.sha256(CONFIG.encode()).digest()
@@ -106,7 +106,7 @@ class Table:
 
     def __init__(self, *, hold: bool = False, states: bool = False) -> None:
         self.records: dict[int, Record] = {}
-        self.notary = Notary(KEY, HASH)
+        self.notary = ReceiptSigner(KEY, HASH)
         self.setup = setup(states=states)
         self.machine = CloudMachine(self.setup, self.notary, self._digest, hold=hold)
         self.actions: list[Action] = []

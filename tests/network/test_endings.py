@@ -138,9 +138,9 @@ def test_a_flood_of_refusals_writes_a_few_lines(monkeypatch: pytest.MonkeyPatch)
     now = [0.0]
     monkeypatch.setattr(logs_module, "time", SimpleNamespace(monotonic=lambda: now[0]))
     limiter = LogRateLimiter()
-    said = [limiter.unsaid((Code.FLOOD, 1)) for _ in range(1_000)]
+    said = [limiter.suppressed((Code.FLOOD, 1)) for _ in range(1_000)]
     assert [s for s in said if s is not None] == [0] * LINES
-    assert limiter.unsaid((Code.CONFLICT, 1)) == 0
-    assert limiter.unsaid((Code.FLOOD, 2)) == 0
+    assert limiter.suppressed((Code.CONFLICT, 1)) == 0
+    assert limiter.suppressed((Code.FLOOD, 2)) == 0
     now[0] = PERIOD_SECONDS
-    assert limiter.unsaid((Code.FLOOD, 1)) == 1_000 - LINES
+    assert limiter.suppressed((Code.FLOOD, 1)) == 1_000 - LINES

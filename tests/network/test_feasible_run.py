@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from network_harness import member, plan_for, run, serving
+from network_harness import completed, member, plan_for, reached, run, serving, taking_part
 from welcomes import welcome_to
 
 import sottovoce as sv
 from sottovoce.algorithm.dual_averaging import DualAveraging
 from sottovoce.certificate.contributions import sum_ranges
-from sottovoce.network.agent import AgentResult
+from sottovoce.network.agent import Agent, AgentResult
 from sottovoce.network.agent_group import AgentGroup
 from sottovoce.network.cloud import Cloud, CloudResult
 from sottovoce.network.config import welcome_objection
 from sottovoce.network.local_round import LocalRound
-from sottovoce.network.round_arithmetic import Verdict
+from sottovoce.network.round_arithmetic import AnswerTest
 from sottovoce.network.setup import check_request, ranges_of
 from sottovoce.privacy.adjacency import Trajectory
 from sottovoce.privacy.feasibility import AveragedNoise, answer_weights, weights_norm
@@ -61,14 +60,14 @@ class Device:
         self.told.append((k, float(x[0]), which))
 
 
-async def take_part(
+def members(
     problem: Problem, cloud: Cloud, keys: Path, folder: Path, device: Device
-) -> list[AgentResult]:
-    others: list[Any] = [
-        member(problem, [i], cloud, keys, folder, allow_simulated=True) for i in range(2, 8)
+) -> list[Agent]:
+    """All agents; the first one's setpoints go to the device."""
+    return [
+        member(problem, [i], cloud, keys, folder, allow_simulated=True, on_state=on_state)
+        for i, on_state in enumerate([device, *[None] * 6], start=1)
     ]
-    first = member(problem, [1], cloud, keys, folder, allow_simulated=True, on_state=device)
-    return list(await asyncio.gather(*(one.run() for one in (first, *others))))
 
 
 async def whole(
@@ -76,10 +75,7 @@ async def whole(
 ) -> tuple[CloudResult, list[AgentResult]]:
     settings: dict[str, Any] = {"rounds": made.rounds, "seed": SEED}
     async with serving(made, keys, folder / "run.db", **settings) as cloud:
-        ended, result = await asyncio.gather(
-            take_part(problem, cloud, keys, folder, device), cloud.finished(linger=10)
-        )
-        return result, ended
+        return await completed(cloud, *members(problem, cloud, keys, folder, device))
 
 
 @pytest.fixture
@@ -133,13 +129,11 @@ async def test_a_run_that_is_cut_short_leaves_fallbacks(
 ) -> None:
     made, device = with_margins(safe), Device()
     settings: dict[str, Any] = {"rounds": ROUNDS, "seed": SEED}
-    async with serving(made, keys, tmp_path / "run.db", **settings) as cloud:
-        task = asyncio.create_task(take_part(safe, cloud, keys, tmp_path, device))
-        while cloud.round < 8:
-            await asyncio.sleep(0.001)
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
+    async with (
+        serving(made, keys, tmp_path / "run.db", **settings) as cloud,
+        taking_part(*members(safe, cloud, keys, tmp_path, device)),
+    ):
+        await reached(cloud, 8)
     assert len(device.told) > 4
     assert {(x, which) for _, x, which in device.told} == {(0.25, "fallback")}
 
@@ -150,13 +144,11 @@ def test_a_run_that_crashed_ends_with_the_verdict_and_the_bits_of_one_that_did_n
     made = with_margins(safe, 30)
 
     async def interrupted() -> None:
-        async with serving(made, keys, tmp_path / "run.db", rounds=30, seed=SEED) as cloud:
-            task = asyncio.create_task(take_part(safe, cloud, keys, tmp_path, Device()))
-            while cloud.round < 17:
-                await asyncio.sleep(0.001)
-            task.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await task
+        async with (
+            serving(made, keys, tmp_path / "run.db", rounds=30, seed=SEED) as cloud,
+            taking_part(*members(safe, cloud, keys, tmp_path, Device())),
+        ):
+            await reached(cloud, 17)
 
     run(interrupted())
     device = Device()
@@ -187,7 +179,7 @@ def test_words_that_counted_again_widen_the_margin_by_what_they_can_be_off(
     assert kept is not None
     edge = np.array(kept.sums.upper - kept.margin)  # passed with next to nothing to spare
     y = edge - 1e-6
-    honest, held = Verdict(made, 20), Verdict(made, 20)
+    honest, held = AnswerTest(made, 20), AnswerTest(made, 20)
     agents = frozenset({2, 5})
     for k in range(1, 20):
         assert honest(k, y, frozenset()) is None
@@ -197,7 +189,7 @@ def test_words_that_counted_again_widen_the_margin_by_what_they_can_be_off(
     sums, grid, least, most = ranges_of(made).of(np.array([1, 4]))
     off = np.zeros(kept.sums.count)
     off[sums] = (most - least) * grid * answer_weights(20)[[9, 14]].sum()
-    again = Verdict(made, 20)
+    again = AnswerTest(made, 20)
     for k in range(1, 20):
         again(k, y, agents if k in (10, 15) else frozenset())
     assert again(20, edge - off * 1.001 - 1e-6, frozenset()) is True
@@ -211,7 +203,7 @@ def test_words_that_counted_again_while_prices_found_their_unit_do_not_matter(
     made = with_margins(paper, 20)
     kept = made.feasible
     assert kept is not None
-    verdict = Verdict(made, 20)
+    verdict = AnswerTest(made, 20)
     verdict(1, np.zeros(kept.sums.count), frozenset({1}))
     for k in range(2, 20):
         verdict(k, np.zeros(kept.sums.count), frozenset())

@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
-import asyncio
 import shutil
 import sqlite3
 from pathlib import Path
 from typing import Any
 
 import pytest
-from network_harness import member, plan_for, run, serving, some_rounds
+from network_harness import (
+    completed,
+    member,
+    plan_for,
+    reached,
+    run,
+    serving,
+    some_rounds,
+)
 
 from sottovoce.errors import PrivacyError, RollbackError
 from sottovoce.network import agent as agent_module
 from sottovoce.network.cloud import Cloud
-from sottovoce.network.observe.run_summary import summarise
 from sottovoce.network.protocol.codec import decode_from_cloud
 from sottovoce.network.protocol.messages import FromCloud, Round
-from sottovoce.network.store import CloudStore
+from sottovoce.network.store import CloudStore, summarise
 from sottovoce.network.transport.server import Server
 from sottovoce.privacy.fence import Fence
 from sottovoce.privacy.ledger import Ledger
@@ -41,11 +47,6 @@ def fence(ledger: Ledger) -> int:
     return int(k)
 
 
-async def until(cloud: Cloud, k: int) -> None:
-    while cloud.round < k:
-        await asyncio.sleep(0.002)
-
-
 def begin(paper: Problem, keys: Path, store: Path, ledger: Ledger | None, *, rounds: int) -> None:
     """Start a run of ROUNDS and stop the cloud after at least so many of them."""
 
@@ -56,12 +57,7 @@ def begin(paper: Problem, keys: Path, store: Path, ledger: Ledger | None, *, rou
 def finish(paper: Problem, keys: Path, store: Path, ledger: Ledger | None, folder: Path) -> None:
     async def main() -> None:
         async with serving(plan_for(paper), keys, store, rounds=ROUNDS, ledger=ledger) as cloud:
-            task = asyncio.create_task(member(paper, ALL, cloud, keys, folder).run())
-            try:
-                await cloud.finished(linger=10)
-            finally:
-                task.cancel()
-                await asyncio.gather(task, return_exceptions=True)
+            await completed(cloud, member(paper, ALL, cloud, keys, folder))
 
     run(main())
 
@@ -89,7 +85,7 @@ def test_a_copied_store_is_refused_before_it_listens(
             RollbackError, match=f"got {copied} of {ROUNDS}: it is a copy or an old"
         ):
             await cloud.start()
-        assert cloud._server is None
+        assert not cloud.opened.is_set()
 
     run(copy())
     assert ledger.spent("x1") == 0.5
@@ -120,11 +116,9 @@ def test_of_two_clouds_on_two_copies_one_sends_a_round(
         async with one as original, two as copy:
             await member(paper, ALL, original, keys, fresh(tmp_path / "a")).run()
             monkeypatch.setattr(agent_module, "decode_from_cloud", witnessed)
-            late = asyncio.create_task(member(paper, ALL, copy, keys, fresh(tmp_path / "b")).run())
+            late = member(paper, ALL, copy, keys, fresh(tmp_path / "b"))
             with pytest.raises(RollbackError, match=r"round 1 of run .* must be released once"):
-                await copy.finished(linger=10)
-            late.cancel()
-            await asyncio.gather(late, return_exceptions=True)
+                await completed(copy, late)
 
     run(main())
     assert summarise(tmp_path / "run.db").rounds == ROUNDS
@@ -211,7 +205,7 @@ def killed(paper: Problem, keys: Path, folder: Path, ledger: Ledger) -> Path:
         store = fresh(folder / "open") / "run.db"
         async with serving(plan_for(paper), keys, store, rounds=ROUNDS, ledger=ledger) as cloud:
             await member(paper, ALL, cloud, keys, folder).run()
-            await until(cloud, ROUNDS)
+            await reached(cloud, ROUNDS)
             shutil.copytree(folder / "open", folder / "killed")
 
     run(main())

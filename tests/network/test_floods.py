@@ -15,7 +15,7 @@ from pathlib import Path
 
 import flood_process
 import pytest
-from network_harness import member, page, peer, plan_for, run, serving
+from network_harness import member, page, peer, plan_for, reached, run, serving, taking_part
 
 from sottovoce.network.cloud import Cloud
 from sottovoce.network.identity.tls import client_context
@@ -78,16 +78,11 @@ async def test_the_rest_keeps_four_fifths_of_its_rate_under_a_flood(
 ) -> None:
     settings = {"rounds": 1_000_000, "seed": 1}
     async with serving(plan_for(paper), keys, memory / "run.db", **settings) as cloud:
-        honest = asyncio.create_task(
-            member(paper, ALL, cloud, keys, memory, allow_simulated=True).run()
-        )
-        while cloud.round < 20:
-            await asyncio.sleep(0.01)
         kept: list[float] = []
-        while len(kept) < TRIES and max(kept, default=0.0) < 0.8:
-            kept.append(await share_kept(kind, cloud, keys))
-        honest.cancel()
-        await asyncio.gather(honest, return_exceptions=True)
+        async with taking_part(member(paper, ALL, cloud, keys, memory, allow_simulated=True)):
+            await reached(cloud, 20)
+            while len(kept) < TRIES and max(kept, default=0.0) < 0.8:
+                kept.append(await share_kept(kind, cloud, keys))
     assert max(kept) >= 0.8
 
 

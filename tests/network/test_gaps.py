@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from network_harness import member, run, serving
+from network_harness import completed, member, run, serving, taking_part
 from test_feasible_run import with_margins
 from test_relay import relay_keys, relaying
 
@@ -19,7 +19,7 @@ from sottovoce.network.agent import Agent, AgentResult
 from sottovoce.network.cloud import Cloud, CloudResult
 from sottovoce.network.protocol.collected import few_gaps, merge_gaps
 from sottovoce.network.protocol.messages import MOST_GAPS
-from sottovoce.network.round_arithmetic import Verdict
+from sottovoce.network.round_arithmetic import AnswerTest
 from sottovoce.privacy.feasibility import answer_weights
 from sottovoce.privacy.noise_plan import NoisePlan
 from sottovoce.problem.problem import Problem
@@ -72,10 +72,8 @@ class Party:
         """Take part until round k, and die."""
         self._until = k
         self._paused.clear()
-        task = asyncio.create_task(self.at(cloud).run())
-        await self._paused.wait()
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
+        async with taking_part(self.at(cloud)):
+            await self._paused.wait()
         self._until = math.inf
 
 
@@ -107,9 +105,7 @@ async def broken(
         await asyncio.gather(*tasks, return_exceptions=True)
     async with serving(planned(problem), keys, folder / "run.db", **settings) as cloud:
         parties = [one, *(Party(problem, numbers, keys, folder) for numbers in others)]
-        tasks = [asyncio.create_task(party.at(cloud).run()) for party in parties]
-        result = await cloud.finished(linger=5)
-        return result, list(await asyncio.gather(*tasks))
+        return await completed(cloud, *(party.at(cloud) for party in parties))
 
 
 def applied(ended: list[AgentResult]) -> float:
@@ -192,12 +188,9 @@ def test_lost_state_of_a_gateway_behind_a_relay_counts(
     async def main() -> tuple[CloudResult, list[AgentResult]]:
         async with serving(planned(problem), relay_keys, tmp_path / "run.db", **settings) as cloud:
             async with relaying(problem, range(1, 5), cloud.port, relay_keys) as (port, _):
-                early = [asyncio.create_task(p.at(port).run()) for p in others[:2]]
                 late = [asyncio.create_task(p.at(cloud).run()) for p in others[2:]]
-                await below.until(port, ROUNDS // 2)
-                for task in early:
-                    task.cancel()
-                await asyncio.gather(*early, return_exceptions=True)
+                async with taking_part(*(p.at(port) for p in others[:2])):
+                    await below.until(port, ROUNDS // 2)
             if lost:
                 below.state.unlink()
             async with relaying(problem, range(1, 5), cloud.port, relay_keys) as (port, _):
@@ -224,7 +217,7 @@ def test_a_gap_counts_the_range_of_its_agents_with_the_weight_of_its_rounds() ->
         ((1, 2, 12, 30), 1e-3, False),
         ((2, 2, 11, 30), 1e-3, False),
     ]:
-        verdict = Verdict(made, ROUNDS)
+        verdict = AnswerTest(made, ROUNDS)
         averaged = sign * np.array([edge + above])
         for k in range(1, ROUNDS):
             missed = (gap, (gap[0], gap[1], 14, 20)) if k == 31 else ()

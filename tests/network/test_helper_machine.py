@@ -23,7 +23,7 @@ from sottovoce.network.protocol.messages import (
     Pledged,
     Refusal,
 )
-from sottovoce.network.protocol.receipt import Notary, next_digest
+from sottovoce.network.protocol.receipt import ReceiptSigner, next_digest
 
 CONFIG, RUN = hashlib.sha256(b"run").digest(), "run"
 KEYS = {1: b"a" * 32, 2: b"b" * 32, 3: b"c" * 32}
@@ -52,7 +52,7 @@ class Half:
 
     def __init__(self, *rows: JournalRow, rounds: int = 3, hold: bool = False) -> None:
         run = Run(rounds, hold)
-        self.notary = Notary(bytes(32), CONFIG)
+        self.notary = ReceiptSigner(bytes(32), CONFIG)
         self.committed = list(rows)
         self.machine = HelperMachine(
             lambda config: run if config == RUN else Code.OTHER_RUN,

@@ -15,11 +15,10 @@ from sottovoce.algorithm.dual_averaging import DualAveraging
 from sottovoce.certificate.certificate import Certificate, certify
 from sottovoce.errors import PrivacyError
 from sottovoce.network.cloud import Cloud
-from sottovoce.network.observe.run_summary import summarise
 from sottovoce.network.protocol.collected import ContributionTotals
 from sottovoce.network.round_arithmetic import Rounds, noisy_sigma
 from sottovoce.network.setup import parties_of
-from sottovoce.network.store import CloudStore
+from sottovoce.network.store import CloudStore, summarise
 from sottovoce.privacy.adjacency import Adjacency, Everything, Offset, Trajectory
 from sottovoce.privacy.noise_plan import NoisePlan
 from sottovoce.privacy.plan import plan

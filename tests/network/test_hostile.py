@@ -14,18 +14,18 @@ from typing import Any
 import aiohttp
 import numpy as np
 import pytest
-from network_harness import Peer, member, page, peer, plan_for, serving, words_of
+from network_harness import Peer, completed, member, page, peer, plan_for, serving, words_of
 
 from sottovoce.network import identity
 from sottovoce.network.cloud import Cloud
 from sottovoce.network.failures import RefusedError
 from sottovoce.network.identity import revoke_certificate
 from sottovoce.network.identity.tls import client_context
-from sottovoce.network.observe.run_summary import summarise
 from sottovoce.network.protocol.actions import Send
 from sottovoce.network.protocol.cloud_machine import CREDIT
 from sottovoce.network.protocol.codec import encode
 from sottovoce.network.protocol.messages import VERSION, Code, Hello, Round
+from sottovoce.network.store import summarise
 from sottovoce.network.transport import server as server_module
 from sottovoce.network.transport.limits import Limits
 from sottovoce.network.transport.server import UNREAD
@@ -44,9 +44,7 @@ async def closing_code(one: Peer) -> str:
 
 
 async def honest_finish(problem: Problem, cloud: Cloud, keys: Path, folder: Path) -> None:
-    task = asyncio.create_task(member(problem, ALL, cloud, keys, folder).run())
-    await cloud.finished(linger=10)
-    await task
+    await completed(cloud, member(problem, ALL, cloud, keys, folder))
 
 
 HELLO = {"type": "hello", "version": VERSION, "agents": [1], "config": b"", "round": 0}
@@ -206,7 +204,7 @@ async def test_a_peer_that_does_not_read_is_dropped_and_never_waited_for(
     ):
         assert (await one.hello([1]))["type"] == "welcome"
         one.socket._writer.transport.pause_reading()
-        server = cloud._listening
+        server = cloud._server
         for _ in range(200):
             if not server._channels:
                 break
@@ -272,7 +270,7 @@ async def test_a_silent_peer_gets_a_ping_and_is_dropped_if_it_stays_silent(
         assert await dead.hear() is None
         await asyncio.sleep(0.5)
         assert cloud._machine.present == {2}
-        assert len(cloud._listening._channels) == 1
+        assert len(cloud._server._channels) == 1
         hearing.cancel()
 
 

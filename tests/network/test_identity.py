@@ -14,14 +14,15 @@ from sottovoce.network import identity
 from sottovoce.network.failures import DiskError, IdentityError
 from sottovoce.network.identity import revoke_certificate
 from sottovoce.network.identity.authority import revoke_serial
-from sottovoce.network.identity.certificates import (
+from sottovoce.network.identity.certificates import Identity, revoked
+from sottovoce.network.identity.tls import (
     CLOUD,
     HELPER,
     OPERATOR,
-    Identity,
-    revoked,
+    client_context,
+    parse_range,
+    server_context,
 )
-from sottovoce.network.identity.tls import client_context, parse_range, server_context
 
 
 def test_a_key_that_others_can_read_is_refused(keys: Path, tmp_path: Path) -> None:

@@ -17,11 +17,10 @@ from sottovoce.network.config import RunConfig
 from sottovoce.network.failures import BusyError, HaltedError, StoreError
 from sottovoce.network.journal import Journal
 from sottovoce.network.journal_file import SCHEMA
-from sottovoce.network.observe.run_summary import summarise
 from sottovoce.network.protocol.actions import JournalRow, Memory
 from sottovoce.network.protocol.messages import Code
 from sottovoce.network.protocol.receipt import next_digest
-from sottovoce.network.store import CloudStore
+from sottovoce.network.store import CloudStore, summarise
 
 CONFIG = RunConfig(
     run_id="r",

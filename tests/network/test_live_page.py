@@ -14,7 +14,7 @@ from network_harness import member, plan_for, run, serving
 
 from sottovoce.network.agent import AgentResult
 from sottovoce.network.cloud import Cloud
-from sottovoce.network.observe.page.live import PageLink
+from sottovoce.network.observe.live_page import PageLink
 from sottovoce.privacy.ledger import Ledger
 from sottovoce.problem import gallery
 from sottovoce.problem.problem import Problem

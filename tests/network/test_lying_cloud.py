@@ -14,6 +14,7 @@ from network_harness import split_plan
 
 import sottovoce as sv
 from sottovoce.algorithm.dual_averaging import DualAveraging
+from sottovoce.network.helper_rounds import HelperRounds
 from sottovoce.network.identity.authority import new_key
 from sottovoce.network.identity.certificates import Identity, public_key
 from sottovoce.network.identity.pledges import HelperKeys
@@ -29,7 +30,6 @@ from sottovoce.network.protocol.messages import (
     Introduce,
     Open,
 )
-from sottovoce.network.round_arithmetic import Answers
 from sottovoce.network.setup import make_config, parties_of
 from sottovoce.privacy.adjacency import Everything, Trajectory
 from sottovoce.problem.problem import Problem
@@ -71,8 +71,8 @@ class World:
         ]
         held = HelperKeys(own, signing, lambda: listed)
         self.config = config
-        self.answers = Answers(plan, config, held, NoNoise(), sign=lambda terms: b"signed")
-        self.alone = Answers(plan, config, held, NoNoise(), sign=lambda terms: b"signed")
+        self.answers = HelperRounds(plan, config, held, NoNoise(), sign=lambda terms: b"signed")
+        self.alone = HelperRounds(plan, config, held, NoNoise(), sign=lambda terms: b"signed")
         self.sessions: list[bytes] = []
         self.behind: dict[int, Contribution] = {}
         parties = parties_of(plan)

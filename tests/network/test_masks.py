@@ -13,8 +13,9 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from scipy import stats
 
 from sottovoce.network import masks
+from sottovoce.network.helper_rounds import MaskSums
 from sottovoce.network.identity.certificates import public_key
-from sottovoce.network.masks import Masker, MaskSums, ReadAhead, Secret, Stream
+from sottovoce.network.masks import Masker, ReadAhead, Secret, Stream
 from sottovoce.network.protocol.codec import unpack_whole
 from sottovoce.network.protocol.messages import SESSION
 

@@ -52,7 +52,7 @@ async def whole(
 
 
 def warned(caplog: pytest.LogCaptureFixture) -> list[list[int]]:
-    lines = [record for record in caplog.records if record.msg == "unsafe fallback"]
+    lines = [record for record in caplog.records if record.msg == "fallback-unsafe"]
     return sorted(record.fields["agents"] for record in lines)  # type: ignore[attr-defined]
 
 

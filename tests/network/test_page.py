@@ -24,16 +24,16 @@ from sottovoce.network.cloud import Cloud
 from sottovoce.network.failures import DiskError
 from sottovoce.network.identity import revoke_certificate
 from sottovoce.network.identity.tls import client_context
-from sottovoce.network.observe.metrics import TURNED_AWAY
-from sottovoce.network.observe.page import live
-from sottovoce.network.observe.page.charts import (
+from sottovoce.network.observe import live_page as live
+from sottovoce.network.observe.charts import (
     POINTS,
     TICK_SECONDS,
     WINDOW,
     Samples,
     ShownConstraints,
 )
-from sottovoce.network.observe.page.live import budget_rows
+from sottovoce.network.observe.live_page import budget_rows
+from sottovoce.network.observe.operator_pages import TURNED_AWAY
 from sottovoce.network.protocol.actions import Record
 from sottovoce.network.protocol.messages import Code
 from sottovoce.network.store import CloudStore
@@ -43,7 +43,7 @@ from sottovoce.privacy.plan import plan as make
 from sottovoce.problem.agents import Array
 from sottovoce.problem.problem import Problem
 
-FOLDER = Path(live.__file__).parent
+FOLDER = Path(live.__file__).parent / "page"
 ALL = list(range(1, 8))
 
 
@@ -305,7 +305,7 @@ async def test_an_idle_connection_that_had_its_answer_is_closed_and_not_counted_
         silent = await asyncio.open_connection(
             "127.0.0.1", cloud.port, ssl=client_context(keys / "operator")
         )
-        listener = cloud._listening
+        listener = cloud._server
         while len(listener.connections) < 2:
             await asyncio.sleep(0.01)
         for connection in listener.connections:

@@ -8,7 +8,7 @@ import pytest
 from network_harness import plan_for, run
 
 from sottovoce.network.cloud import Cloud
-from sottovoce.network.observe.page.live import PageLink
+from sottovoce.network.observe.live_page import PageLink
 from sottovoce.problem.problem import Problem
 
 

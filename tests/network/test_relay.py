@@ -15,14 +15,21 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
-from network_harness import contributed, free_port, member, plan_for, serving
+from network_harness import (
+    completed,
+    contributed,
+    free_port,
+    member,
+    plan_for,
+    reached,
+    serving,
+)
 
 from sottovoce.algorithm.dual_averaging import DualAveraging
 from sottovoce.errors import InputError
 from sottovoce.network import identity
 from sottovoce.network.agent import Agent, AgentResult
 from sottovoce.network.failures import IdentityError, RefusedError
-from sottovoce.network.observe.run_summary import answers
 from sottovoce.network.protocol.actions import Close, Commit, Finish, Incident, Send, SendUp, Stop
 from sottovoce.network.protocol.client_machine import ClientPhase
 from sottovoce.network.protocol.cloud_machine import CloudMachine
@@ -37,10 +44,11 @@ from sottovoce.network.protocol.messages import (
     Round,
     Welcome,
 )
-from sottovoce.network.protocol.receipt import Notary
+from sottovoce.network.protocol.receipt import ReceiptSigner
 from sottovoce.network.protocol.relay_machine import RelayMachine
 from sottovoce.network.relay import Relay
 from sottovoce.network.setup import Parties, make_config, parties_below, setup_of
+from sottovoce.network.store import answers
 from sottovoce.paper.tikhonov import Tikhonov
 from sottovoce.problem.agents import lower_bounds
 from sottovoce.problem.problem import Problem
@@ -78,7 +86,8 @@ async def relaying(
     )
     task = asyncio.create_task(relay.run(linger=10))
     try:
-        yield await relay.port(), task
+        await relay.opened.wait()
+        yield relay.port, task
     finally:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
@@ -109,9 +118,7 @@ async def test_a_run_behind_relays_is_that_of_solve_bit_for_bit(
             member(paper, part, at, relay_keys, tmp_path, **same)
             for part, at in zip(parts, ports, strict=True)
         ]
-        task = asyncio.create_task(together(agents))
-        result = await cloud.finished(linger=10)
-        ended = await task
+        result, ended = await completed(cloud, *agents)
         assert await upper == 20
         if depth == 2:
             assert await lower == 20
@@ -133,8 +140,7 @@ async def test_a_relay_that_is_killed_and_started_again_continues_the_same_run(
         async with relaying(paper, range(1, 5), cloud.port, relay_keys) as (port, _):
             below = [member(paper, [i], port, relay_keys, tmp_path, **same) for i in BELOW]
             tasks = asyncio.create_task(together(below))
-            while cloud.round < 9:
-                await asyncio.sleep(0.002)
+            await reached(cloud, 9)
         async with relaying(paper, range(1, 5), cloud.port, relay_keys, listen=("127.0.0.1", port)):
             await cloud.finished(linger=10)
             ended = [*await tasks, *await others]
@@ -225,7 +231,7 @@ class Tree:
             self.plan, DualAveraging(), rounds=rounds, noise="secure", run_id="run"
         )
         self.setup = setup_of(self.plan, config)
-        notary = Notary(bytes(32), config.hash)
+        notary = ReceiptSigner(bytes(32), config.hash)
         self.cloud = CloudMachine(self.setup, notary, lambda k: None)
         self.below: Parties
         self.relay = RelayMachine(BELOW, lambda welcome: None, self.describe)

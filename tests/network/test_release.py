@@ -18,13 +18,13 @@ from sottovoce.algorithm.dual_averaging import DualAveraging
 from sottovoce.formula.canonical import add
 from sottovoce.formula.derive import derivative
 from sottovoce.formula.expression import number
-from sottovoce.network.observe.run_summary import summarise, transcript
 from sottovoce.network.protocol.actions import Part, Party, Send
-from sottovoce.network.protocol.codec import pack, pack_whole
+from sottovoce.network.protocol.codec import pack, pack_release, pack_whole
 from sottovoce.network.protocol.collected import ContributionTotals
 from sottovoce.network.protocol.messages import Round
-from sottovoce.network.round_arithmetic import Rounds, noisy_sigma, release_bytes
+from sottovoce.network.round_arithmetic import Rounds, noisy_sigma
 from sottovoce.network.setup import parties_of
+from sottovoce.network.store import summarise, transcript
 from sottovoce.paper.paper_rounds import states_of
 from sottovoce.paper.tikhonov import Tikhonov
 from sottovoce.privacy.noise_plan import NoisePlan
@@ -129,7 +129,7 @@ def test_what_is_sent_has_independent_gaussian_noise_of_the_planned_sigma(
     noise = np.empty((ROUNDS, scales.size))
     for k in range(1, ROUNDS + 1):
         record, released = rounds.play(k, parts, digest, frozenset())
-        logged = np.frombuffer(release_bytes(released), dtype="<i8") * grid_of(plan.sigma)
+        logged = np.frombuffer(pack_release(released), dtype="<i8") * grid_of(plan.sigma)
         if method == "paper":
             assert np.array_equal(record.y, logged[plan.cloud.rows :])
         noise[k - 1] = logged - truth
@@ -206,7 +206,7 @@ async def test_a_round_is_on_disk_before_a_byte_of_it_is_sent(
     seen: list[tuple[int, int]] = []
 
     async with serving(plan_for(paper), keys, tmp_path / "run.db", rounds=5) as cloud:
-        post = cloud._listening.post
+        post = cloud._server.post
 
         def watched(action: Send) -> None:
             if isinstance(action.message, Round):
@@ -214,7 +214,7 @@ async def test_a_round_is_on_disk_before_a_byte_of_it_is_sent(
                 seen.append((action.message.round, summarise(tmp_path / "run.db").rounds))
             post(action)
 
-        cloud._listening.post = watched  # type: ignore[method-assign]
+        cloud._server.post = watched  # type: ignore[method-assign]
         gateway = member(paper, list(range(1, 8)), cloud, keys, tmp_path)
         await gateway.run()
     assert seen == [(k, k) for k in range(1, 6)]

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from network_harness import halves, member, run, split_plan
 
-from sottovoce.network.observe.run_summary import summarise
+from sottovoce.network.store import summarise
 from sottovoce.problem.problem import Problem
 
 

@@ -22,7 +22,6 @@ from test_chaos import check_frames, lines, rounds_done, start, witness_agents
 
 from sottovoce.network.identity.pledges import HelperKeys
 from sottovoce.network.journal import Journal
-from sottovoce.network.observe.run_summary import transcript
 from sottovoce.network.protocol.codec import (
     MASK_HEAD,
     Integers,
@@ -34,6 +33,7 @@ from sottovoce.network.protocol.codec import (
 )
 from sottovoce.network.protocol.messages import Answer, Masked
 from sottovoce.network.setup import parties_of
+from sottovoce.network.store import transcript
 from sottovoce.privacy.sampler import STEPS
 from sottovoce.problem.problem import Problem
 

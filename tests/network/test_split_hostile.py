@@ -23,6 +23,7 @@ from network_harness import (
     run,
     serving,
     split_plan,
+    taking_part,
     words_of,
 )
 from test_chaos import rounds_done, start
@@ -34,10 +35,10 @@ from sottovoce.network.failures import DivergedError, HaltedError, IdentityError
 from sottovoce.network.helper import Helper
 from sottovoce.network.identity.tls import client_context
 from sottovoce.network.masks import Masker
-from sottovoce.network.observe.run_summary import summarise
 from sottovoce.network.protocol.actions import Setup
 from sottovoce.network.protocol.codec import Integers, decode_from_helper, pack_whole
 from sottovoce.network.protocol.messages import Code
+from sottovoce.network.store import summarise
 from sottovoce.network.transport.server import Server
 from sottovoce.privacy.ledger import Ledger
 from sottovoce.problem.problem import Problem
@@ -173,16 +174,14 @@ def test_a_helper_with_a_ledger_answers_no_run_that_it_does_not_cover(
         async with helping(plan, split_keys, store, ledger=ledger) as helper:
             url, own = f"wss://127.0.0.1:{helper.port}", split_keys / "cloud"
             async with serving(plan, own, folder / "run.db", rounds=3, helper=url) as cloud:
-                tasks = [
-                    asyncio.create_task(member(paper, i, cloud, split_keys, folder).run())
-                    for i in ALONE
-                ]
-                done = asyncio.create_task(cloud.finished(linger=5))
-                failed = asyncio.create_task(helper._outcome._ended.wait())
-                await asyncio.wait([done, failed], return_when=asyncio.FIRST_COMPLETED)
-                for task in (*tasks, done, failed):
+                agents = [member(paper, i, cloud, split_keys, folder) for i in ALONE]
+                async with taking_part(*agents):
+                    done = asyncio.create_task(cloud.finished(linger=5))
+                    failed = asyncio.create_task(helper._outcome._ended.wait())
+                    await asyncio.wait([done, failed], return_when=asyncio.FIRST_COMPLETED)
+                for task in (done, failed):
                     task.cancel()
-                await asyncio.gather(*tasks, done, failed, return_exceptions=True)
+                await asyncio.gather(done, failed, return_exceptions=True)
                 return int(helper.round)
 
     assert [run(one(name)) for name in ("first", "second")] == [3, 3]
@@ -201,13 +200,13 @@ async def test_a_mask_that_does_not_fit_ends_the_run_and_is_never_sent(
     monkeypatch.setattr(Masker, "mask", broken)
 
     async with halves(split_plan(paper), split_keys, tmp_path, rounds=9) as (cloud, _):
-        tasks = [
-            asyncio.create_task(member(paper, i, cloud, split_keys, tmp_path).run()) for i in ALONE
-        ]
-        with pytest.raises(DivergedError, match="a sum left its certified range"):
-            await cloud.finished()
-        assert cloud.round == 2
-        ended = await asyncio.gather(*tasks, return_exceptions=True)
+        async with taking_part(
+            *(member(paper, i, cloud, split_keys, tmp_path) for i in ALONE)
+        ) as tasks:
+            with pytest.raises(DivergedError, match="a sum left its certified range"):
+                await cloud.finished()
+            assert cloud.round == 2
+            ended = await asyncio.gather(*tasks, return_exceptions=True)
         assert {type(e) for e in ended} == {RefusedError}
 
 
@@ -293,18 +292,15 @@ def test_no_contribution_is_in_the_memory_of_either_half(
 
     async def main() -> None:
         agents = [member(paper, i, port, split_keys, tmp_path) for i in ALONE]
-        tasks = [asyncio.create_task(agent.run()) for agent in agents]
-        while rounds_done(tmp_path / "run.db") < 30:
-            await asyncio.sleep(0.05)
-        for process in crew:
-            process.send_signal(19)  # SIGSTOP: the dump is of one moment
-        dumps.extend(memory_of(process.pid) for process in crew)
-        for process in crew:
-            process.kill()  # agents would wait for a stopped peer to close its connection
-            process.wait()
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        async with taking_part(*agents):
+            while rounds_done(tmp_path / "run.db") < 30:
+                await asyncio.sleep(0.05)
+            for process in crew:
+                process.send_signal(19)  # SIGSTOP: the dump is of one moment
+            dumps.extend(memory_of(process.pid) for process in crew)
+            for process in crew:
+                process.kill()  # agents would wait for a stopped peer to close its connection
+                process.wait()
 
     try:
         asyncio.run(main())

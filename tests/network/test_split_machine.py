@@ -11,12 +11,12 @@ from network_harness import split_plan
 from test_cloud_machine import HASH, KEY, Table, hello, setup
 
 from sottovoce.algorithm.dual_averaging import DualAveraging
+from sottovoce.network.helper_rounds import HelperRounds
 from sottovoce.network.protocol.actions import Close, Commit, Meet, Part, Send
 from sottovoce.network.protocol.cloud_machine import CloudMachine
 from sottovoce.network.protocol.codec import MASK_HEAD, mask_of, pack_whole
 from sottovoce.network.protocol.messages import Code, Contribution, Error, Masked, Welcome
-from sottovoce.network.protocol.receipt import Notary
-from sottovoce.network.round_arithmetic import Answers
+from sottovoce.network.protocol.receipt import ReceiptSigner
 from sottovoce.network.setup import make_config
 from sottovoce.privacy.adjacency import Adjacency, Everything, Offset, Trajectory
 from sottovoce.privacy.sampler import SecureSampler
@@ -29,7 +29,7 @@ SESSION = bytes(range(16))
 def table(*, hold: bool = False) -> Table:
     made = Table()
     made.setup = replace(setup(), split=True)
-    made.machine = CloudMachine(made.setup, Notary(KEY, HASH), made._digest, hold=hold)
+    made.machine = CloudMachine(made.setup, ReceiptSigner(KEY, HASH), made._digest, hold=hold)
     return made
 
 
@@ -146,4 +146,4 @@ def test_the_helper_goes_by_its_own_plan_in_what_may_count_again(
     config = make_config(plan, DualAveraging(), rounds=9, noise="secure", run_id="r")
     keys = Keys(((1,),))
     sampler = SecureSampler(plan.sigma)
-    assert Answers(plan, config, keys.helper, sampler).hold is covered
+    assert HelperRounds(plan, config, keys.helper, sampler).hold is covered

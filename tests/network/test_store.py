@@ -12,14 +12,12 @@ from network_harness import plan_for
 from sottovoce.algorithm.dual_averaging import DualAveraging
 from sottovoce.network.config import RunConfig
 from sottovoce.network.failures import BusyError, DiskError, StoreError
-from sottovoce.network.observe.run_summary import answers, summarise, transcript
 from sottovoce.network.protocol.actions import Part, Record
-from sottovoce.network.protocol.codec import pack, pack_whole
+from sottovoce.network.protocol.codec import pack, pack_release, pack_whole
 from sottovoce.network.protocol.messages import Code
 from sottovoce.network.protocol.receipt import next_digest
-from sottovoce.network.round_arithmetic import release_bytes
 from sottovoce.network.setup import make_config, parties_of
-from sottovoce.network.store import CloudStore, attendance_in
+from sottovoce.network.store import CloudStore, answers, attendance_in, summarise, transcript
 from sottovoce.privacy.sampler import Released
 from sottovoce.problem import gallery
 from sottovoce.problem.problem import Problem
@@ -39,7 +37,7 @@ def record(k: int, said: int = 5, first: bytes = UNPINNED, *companies: tuple[int
     """Round k of a run whose chain begins with ``first``."""
     previous, price = first, np.ones(2)
     for j in range(1, k + 1):
-        previous = next_digest(previous, j, pack(price), release_bytes(released()))
+        previous = next_digest(previous, j, pack(price), pack_release(released()))
     parties = map(parties_of(PLAN), companies or [(1, 2), (3, 4, 5, 6, 7)])
     return Record(
         k=k,
@@ -70,7 +68,7 @@ def test_a_round_survives_in_every_field(tmp_path: Path) -> None:
     want = record(2, 6, UNPINNED, (1,), (2,), (3, 4, 5, 6, 7))
     assert (first.k, first.said) == (1, None)
     assert (last.k, last.digest, last.context) == (2, want.digest, pack(want.price))
-    assert last.release == release_bytes(released())
+    assert last.release == pack_release(released())
     assert attendance_in(last) == (tuple(sorted(want.held)), ())
     assert [(p.party.agents, p.data) for p in again.parts(parties_of(PLAN))] == [
         (p.party.agents, p.data) for p in want.parts

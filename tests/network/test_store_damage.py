@@ -15,14 +15,12 @@ from network_harness import plan_for
 
 from sottovoce.algorithm.dual_averaging import DualAveraging
 from sottovoce.network.failures import StoreError
-from sottovoce.network.observe.run_summary import answers, summarise
 from sottovoce.network.protocol.actions import Part, Record
-from sottovoce.network.protocol.codec import pack, pack_whole
+from sottovoce.network.protocol.codec import pack, pack_release, pack_whole
 from sottovoce.network.protocol.messages import Code
 from sottovoce.network.protocol.receipt import next_digest
-from sottovoce.network.round_arithmetic import release_bytes
 from sottovoce.network.setup import make_config, parties_of
-from sottovoce.network.store import CloudStore
+from sottovoce.network.store import CloudStore, answers, summarise
 from sottovoce.privacy.sampler import Released
 from sottovoce.problem import gallery
 from sottovoce.problem.problem import Problem
@@ -45,7 +43,7 @@ def fill(store: CloudStore, problem: Problem, rounds: int = ROUNDS) -> None:
         released = Released(
             values=np.array(steps * 0.5, dtype=np.float64), multiples=steps, grid=np.full(6, 0.5)
         )
-        digest = next_digest(digest, k, pack(price), release_bytes(released))
+        digest = next_digest(digest, k, pack(price), pack_release(released))
         record = Record(
             k=k,
             parts=said(rng, k),

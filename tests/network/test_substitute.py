@@ -19,8 +19,8 @@ from sottovoce.network.agent import Agent, AgentResult
 from sottovoce.network.agent_group import AgentGroup
 from sottovoce.network.config import read_config
 from sottovoce.network.local_round import LocalRound
-from sottovoce.network.observe.run_summary import transcript
 from sottovoce.network.protocol.actions import LocalStep
+from sottovoce.network.store import transcript
 from sottovoce.privacy.adjacency import Adjacency, Offset, Trajectory
 from sottovoce.privacy.sampler import grid_of
 from sottovoce.problem.agents import Array
@@ -101,7 +101,7 @@ def test_an_agent_whose_own_code_fails_does_not_stop_the_run(
     instead = 0.0 if hide.kind == "trajectory" else START  # x7 lives in [-10, 10]
     assert heard(tmp_path) == [said(START)] + [said(instead)] * (ROUNDS - 1)
     assert driven == [START] * ROUNDS  # no device follows a substitute
-    told = [r for r in caplog.records if r.getMessage() == "no step, going on with a substitute"]
+    told = [r for r in caplog.records if r.getMessage() == "state-substituted"]
     assert [r.levelname for r in told] == ["ERROR"] + ["DEBUG"] * (ROUNDS - 1)
     text = "\n".join(f"{r.getMessage()} {vars(r).get('fields')}" for r in caplog.records)
     assert QUOTE not in text
@@ -117,7 +117,7 @@ def test_a_device_that_refuses_a_setpoint_does_not_stop_the_run(
     agent7 = {"gradient": failing(10**9, ""), "on_state": refuse}
     ended = run(with_a_failing_agent(paper, keys, tmp_path, Trajectory(radius=1.0), agent7))
     assert (ended.rounds, ended.failed) == (ROUNDS, 0)
-    assert any(r.getMessage() == "on_state failed" for r in caplog.records)
+    assert any(r.getMessage() == "on-state-failed" for r in caplog.records)
     assert QUOTE not in caplog.text
 
 

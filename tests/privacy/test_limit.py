@@ -71,7 +71,9 @@ def shifted(problem: sv.Problem, o: int, by: float) -> sv.Problem:
         rows = dict(zip(region.symbols, (moved[r] for r in region.rows), strict=True))
         g.append(substitute(region.phi, rows) <= 0)
     return sv.Problem(
-        agents=problem.groups, objectives=problem.objectives, constraints=[*g, *problem.cloud.own]
+        agents=problem.groups,
+        objectives=problem.objectives,
+        constraints=[*g, *problem.cloud.separable],
     )
 
 

@@ -24,6 +24,9 @@ def test_the_gallery_has_these_names() -> None:
         "dispatch",
         "chargers",
         "smart_charging",
+        "valley_filling",
+        "peak_shaving",
+        "soft_limit",
     )
 
 

@@ -55,7 +55,7 @@ def test_a_constraint_on_one_component_is_a_bound(row: Any, expected: tuple[floa
     found = problem(row)
     assert box(found) == pytest.approx(expected, abs=1e-14)
     assert [family.name for family in found.constraints] == ["g2"]
-    assert [family.name for family in found.cloud.own] == ["g1"]
+    assert [family.name for family in found.cloud.separable] == ["g1"]
     assert found.cloud.sums.labels() == ["g2"]
 
 
@@ -105,7 +105,7 @@ def test_the_bound_is_the_last_float_that_holds(
 def test_one_that_may_not_be_convex_stays_a_constraint() -> None:
     kept = problem(lambda x: x**3 <= 1)
     assert [family.name for family in kept.constraints] == ["g1", "g2"]
-    assert kept.cloud.own == ()
+    assert kept.cloud.separable == ()
 
 
 def test_a_row_whose_coefficients_are_all_zero_is_refused_by_name() -> None:

@@ -34,7 +34,7 @@ def battery(ev: Any) -> Any:
 def test_a_fleets_public_row_is_kept_by_every_agent() -> None:
     stated = chargers(battery)
     assert stated.cloud.sums.count == 3
-    (row,) = stated.cloud.kept[0]
+    (row,) = stated.cloud.local_rows[0]
     assert stated.local[0].inequalities == (row.g,)
     assert stated.local[0].stated == ()
     assert [s.name for s in stated.cloud.groups[0].parameters] == ["size"]  # public by its use
@@ -54,7 +54,7 @@ def test_code_keeps_public_rows_and_private_ones_beside_them() -> None:
 def test_windows_of_a_fleet_are_public_bounds() -> None:
     stated = chargers(lambda ev: ev.x[0] <= ev["size"] / 4)
     np.testing.assert_allclose(stated.cloud.groups[0].upper[:, 0], [1.5, 2.0, 2.5, 5.0])
-    assert stated.cloud.kept == ((),)
+    assert stated.cloud.local_rows == ((),)
 
 
 def test_a_named_agents_row_belongs_to_its_set_if_the_rules_show_it_convex() -> None:
@@ -69,7 +69,7 @@ def test_a_named_agents_row_belongs_to_its_set_if_the_rules_show_it_convex() -> 
         },
     )
     assert stated.cloud.row_labels() == ["couple", "bent"]
-    assert [[row.label for row in rows] for rows in stated.cloud.kept] == [["disc"], []]
+    assert [[row.label for row in rows] for rows in stated.cloud.local_rows] == [["disc"], []]
     found = sv.reference_optimum(stated.under(sv.Problem(
         agents=x, objectives=[0, 0], constraints=[x[0][0] + x[1][0] <= 1]).cloud))  # fmt: skip
     assert found.x[:2] == pytest.approx([0.0, -2.0], abs=1e-8)
@@ -86,7 +86,7 @@ def test_so_do_the_rows_of_a_matrix(kind: Any) -> None:
     )
     assert stated.cloud.row_labels() == ["g[1]", "g[4]"]
     assert stated.cloud.sums.upper.tolist() == [1.0, 4.0]
-    assert [str(row.g) for row in stated.cloud.kept[0]] == ["x1[1] + x1[2] - 2"]
+    assert [str(row.g) for row in stated.cloud.local_rows[0]] == ["x1[1] + x1[2] - 2"]
     assert stated.cloud.groups[1].upper.tolist() == [[5.0, 1.5]]
 
 
@@ -149,9 +149,11 @@ def test_they_survive_a_folder(stated: sv.Problem, tmp_path: Path) -> None:
     again = sv.Problem.load(tmp_path)
     assert again.fingerprint == stated.fingerprint
     assert again.cloud.fingerprint == stated.cloud.fingerprint
-    for name in ("own", "kept"):
+    for name in ("separable", "local_rows"):
         assert len(getattr(again.cloud, name)) == len(getattr(stated.cloud, name))
-    assert {row.name for row in again.cloud.own} == {row.name for row in stated.cloud.own}
+    assert {row.name for row in again.cloud.separable} == {
+        row.name for row in stated.cloud.separable
+    }
     assert [own.rows for own in again.local] == [own.rows for own in stated.local]
 
 

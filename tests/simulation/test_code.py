@@ -125,7 +125,7 @@ def test_a_gradient_that_falls_is_reported_to_its_agent_alone(
             bad, made, algorithm=sv.DualAveraging(), sampler=sampler, rounds=20, agent=1
         )
         loop.play()
-    assert [r.getMessage() for r in caplog.records] == ["own gradient is not monotone"]
+    assert [r.getMessage() for r in caplog.records] == ["gradient-not-monotone"]
     assert caplog.records[0].fields == {}  # type: ignore[attr-defined]
 
 

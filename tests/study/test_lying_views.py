@@ -19,12 +19,12 @@ from broken_samplers import Faulty
 import sottovoce as sv
 from sottovoce.algorithm.dual_averaging import DualAveraging
 from sottovoce.certificate.certificate import certify
+from sottovoce.network.helper_rounds import HelperRounds
 from sottovoce.network.masks import Secret, Stream
 from sottovoce.network.protocol.actions import AnswerRound, Send
 from sottovoce.network.protocol.codec import Integers, unpack_whole
 from sottovoce.network.protocol.helper_machine import HelperMachine
 from sottovoce.network.protocol.messages import HELPER_VERSION, SESSION, Ask, Introduce, Open
-from sottovoce.network.round_arithmetic import Answers
 from sottovoce.network.setup import make_config
 from sottovoce.privacy.adjacency import Adjacency, Everything, Trajectory
 from sottovoce.privacy.plan import plan
@@ -103,7 +103,7 @@ class Gateway:
             self.plan, DualAveraging(), rounds=rounds, noise="secure", run_id="lies"
         )
         self.keys, self.config = Keys((self.agents,)), config
-        self.answers = Answers(
+        self.answers = HelperRounds(
             self.plan,
             config,
             self.keys.helper,

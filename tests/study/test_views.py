@@ -144,7 +144,7 @@ def test_with_noise_switched_off_prices_are_those_of_the_trusted_cloud_bit_for_b
     ]
     assert prices[0] == prices[1]
     assert len(prices[0]) >= 40
-    masked = b"".join(data for _, data in halves.masked)
+    masked = b"".join(data for *_, data in halves.masked)
     assert np.unique(np.frombuffer(masked, "<i8")).size == len(masked) // 8
 
 

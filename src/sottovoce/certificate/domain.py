@@ -82,7 +82,7 @@ def tightened_domain(cloud: CloudView, *, margin: float = MARGIN) -> tuple[Group
     bending = set(_bending(cloud.sums))
     margins = {s: margin if s in bending else _ROOMY * margin for s in boxes}
     groups = tuple(_widened(group, boxes, margins) for group in cloud.groups)
-    if not any(cloud.kept):
+    if not any(cloud.local_rows):
         return groups
     # No margin beyond local constraints: there no price acts on a bound.
     boxes, *_ = _boxes(groups)
@@ -107,7 +107,9 @@ def _boxes(groups: Sequence[Group]) -> tuple[Boxes, dict[Expression, int], Array
 def _keep(cloud: CloudView, boxes: Boxes) -> float:
     """Shrink the boxes of all groups to what each agent's own public rows imply."""
     shrunk = 0.0
-    rows = ((g, row) for g, kept in zip(cloud.groups, cloud.kept, strict=True) for row in kept)
+    rows = (
+        (g, row) for g, kept in zip(cloud.groups, cloud.local_rows, strict=True) for row in kept
+    )
     for group, row in rows:
         for g in (row.g, negate(row.g)) if row.equality else (row.g,):
             summand = _summand(g, group, boxes)

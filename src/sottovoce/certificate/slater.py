@@ -56,6 +56,10 @@ def slater_point(cloud: CloudView, domain: Sequence[Group]) -> SlaterPoint:
     that meets them together with the inequalities: no float may do so exactly, so that this part
     is checked, not proven.
     """
+    if not cloud.rows:
+        center = lower_bounds(domain) / 2 + upper_bounds(domain) / 2
+        detail = "there are no constraints that couple agents"
+        return SlaterPoint(point=center, slack=-np.inf, status="proven", detail=detail)
     constraints = _Constraints(cloud)
     small = max(cloud.size, cloud.rows) <= _SMALL
     has_equalities = bool(constraints.equal.any())
@@ -231,7 +235,7 @@ def largest_slack(problem: Problem) -> Array:
         slack_rows = linear_rows([t], weights)
         return family if family.equality else replace(family, linear=slack_rows.plus(family.linear))
 
-    groups, cloud = (*problem.groups, slack), problem.cloud
+    groups, cloud = (*problem.groups, slack), problem.cloud.without_cost()
     rows = tuple(relaxed(family) for family in cloud.constraints)
     stated = unchecked_problem(
         groups=groups,

@@ -67,7 +67,7 @@ def smooth_form(problem: Problem) -> SmoothForm:
 
 def _with_copies(problem: Problem, priced: NDArray[np.int64]) -> Problem:
     """Give every sum of the public cost a state of its own, in agents whose objective is U."""
-    cloud, sums = problem.cloud, problem.cloud.sums
+    cloud, sums = problem.cloud.without_cost(), problem.cloud.sums
     ranges = sum_ranges(sums, cloud.groups)
     copy_of: dict[int, Expression] = {}
     groups, objectives = [], []
@@ -75,13 +75,14 @@ def _with_copies(problem: Problem, priced: NDArray[np.int64]) -> Problem:
         copies = {s: symbol(f"cost{k + 1}[{i + 1}]") for i, s in enumerate(term.symbols)}
         copy_of |= dict(zip(term.rows, copies.values(), strict=True))
         low, high = np.array([ranges[o] for o in term.rows]).T
+        room = np.where(high > low, high - low, 1.0)  # bounds must hold no copy
         groups.append(
             Group(
                 name=f"cost{k + 1}",
                 count=1,
                 symbols=tuple(copies.values()),
-                lower=read_only([low]),
-                upper=read_only([high]),
+                lower=read_only([low - room]),
+                upper=read_only([high + room]),
                 parameters={},
             )
         )
@@ -109,8 +110,7 @@ def _with_copies(problem: Problem, priced: NDArray[np.int64]) -> Problem:
             cloud,
             groups=everyone,
             constraints=(*cloud.constraints, *rows),
-            cost=None,
-            sums=replace(sums, families=tuple(families), lower=lower, upper=upper, costs=()),
+            sums=replace(cloud.sums, families=tuple(families), lower=lower, upper=upper),
         ),
         local=(*problem.local, *map(box_of, groups)),
         start=(*problem.start, *(0.5 * (g.lower + g.upper) for g in groups)),

@@ -211,7 +211,7 @@ class _Demo:
 
         from sottovoce.certificate.optimum import reference_optimum, saddle_prices
         from sottovoce.network import process as network_process
-        from sottovoce.network.observe.run_summary import answers
+        from sottovoce.network.store import answers
 
         try:
             network_process.run(self._run(page=page))
@@ -273,7 +273,7 @@ class _Demo:
         """Serve the page on this machine, and wait until it is opened."""
         import asyncio
 
-        from sottovoce.network.observe.page.live import PageLink
+        from sottovoce.network.observe.live_page import PageLink
 
         link = await stack.enter_async_context(PageLink(self.run / "keys" / "operator", port))
         while await status() is None:

@@ -22,7 +22,7 @@ from sottovoce.problem.problem import violation
 
 if TYPE_CHECKING:
     from sottovoce.certificate.certificate import Certificate
-    from sottovoce.network.observe.run_summary import RunSummary
+    from sottovoce.network.store import RunSummary
     from sottovoce.privacy.noise_plan import NoisePlan
     from sottovoce.problem.agents import Array, Group
     from sottovoce.problem.constraints import Constraint
@@ -127,24 +127,30 @@ def _range(group: Group, c: int) -> str:
 def _sum_rows(certificate: Certificate) -> Iterator[dict[str, str | None]]:
     """Yield every sum, and every constraint that became none, in words."""
     sums, labels = certificate.cloud.sums, certificate.cloud.sums.labels()
-    held = {row: region for region in sums.regions for row in region.rows}
-    origins = [origin for origin in sums.origins for _ in range(origin.count)]
+    together = {row: (r.symbols, r.rows, r.phi) for r in sums.regions for row in r.rows}
+    together |= {row: (t.symbols, t.rows, t.formula) for t in sums.costs for row in t.rows}
+    costs = {row for term in sums.costs for row in term.rows}
+    origins = [(origin.name, origin.how) for origin in sums.origins for _ in range(origin.count)]
+    origins += [("public cost", "a sum that the cost depends on")] * (sums.count - len(origins))
     places = ((family, r) for family in sums.families for r in range(family.rows))
     for row, (family, r) in enumerate(places):
         must = _interval(sums.lower[row], sums.upper[row])
-        if row in held:
-            names = zip(held[row].symbols, held[row].rows, strict=True)
-            phi = substitute(held[row].phi, {s: symbol(labels[o]) for s, o in names})
-            must = f"{_shown(phi)} <= 0"
+        if row in together:
+            symbols, rows, formula = together[row]
+            names = dict(zip(symbols, (symbol(labels[o]) for o in rows), strict=True))
+            phi = _shown(substitute(formula, names))
+            bounded = np.isfinite(sums.lower[row]) or np.isfinite(sums.upper[row])
+            cost = f"{must}, costs {phi}" if bounded else f"costs {phi}"
+            must = cost if row in costs else f"{phi} <= 0"
         yield {
-            "constraint": origins[row].name,
+            "constraint": origins[row][0],
             "sum": labels[row],
             "formula": _formula(family, r),
             "must": must,
-            "why": origins[row].how,
+            "why": origins[row][1],
         }
-    local = {row.label for kept in certificate.cloud.kept for row in kept}
-    for single in certificate.cloud.own:
+    local = {row.label for rows in certificate.cloud.local_rows for row in rows}
+    for single in certificate.cloud.separable:
         kept = "names one agent, which keeps it locally: no multiplier, no release"
         bound = "names one component of one state: a bound, no multiplier, no release"
         yield {

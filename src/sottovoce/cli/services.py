@@ -331,7 +331,7 @@ def status_command(
     import msgspec
 
     from sottovoce.cli.reports import status_table
-    from sottovoce.network.observe.run_summary import summarise
+    from sottovoce.network.store import summarise
 
     summary = summarise(store)
     show_result(msgspec.to_builtins(summary), status_table(summary), json=json)
@@ -359,7 +359,7 @@ def _log_progress(doing: str, share: float | None = None) -> None:
 
 def _log_useless(text: str) -> None:
     """The journal of a cloud gets it as a warning."""
-    logs.note("the answer will be useless", level=logging.WARNING, why=text)
+    logs.note("answer-useless", level=logging.WARNING, why=text)
 
 
 def listen_address(text: str) -> tuple[str, int]:

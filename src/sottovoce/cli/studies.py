@@ -350,7 +350,7 @@ def _audit_store(
 ) -> None:
     """Check the noise of a finished run; problem.toml is enough, as for the cloud."""
     with study(folder) as (tell, _):
-        from sottovoce.network.observe.run_summary import summarise
+        from sottovoce.network.store import summarise
         from sottovoce.study.noise import audit_store
 
         config = summarise(store).config

@@ -134,14 +134,15 @@ def _regions(regions: tuple[Ball | Level | PublicCost, ...]) -> dict[str, NDArra
     files = [registers_of([tape], 1) for tape in tapes]
     least, most = _each(regions, "ranges", (0.0, 0.0)).reshape(-1, 2).T.copy()
     width = np.where(most > least, most - least, np.inf)
-    bound = _each(regions, "bounds", (-np.inf, np.inf)).reshape(-1, 2).T
+    low, high = _each(regions, "bounds", (np.nan, np.nan)).reshape(-1, 2).T
     slopes, offsets = _each(regions, "peak", (0.0, 0.0)).reshape(-1, 2).T.copy()
     return {
         "kinds": np.array([_kind(region) for region in regions], dtype=np.int64),
         "starts": _starts([len(region.members) for region in regions]),
         "members": np.array([m for region in regions for m in region.members], dtype=np.int64),
         "least": least, "most": most,
-        "low": np.maximum(least - width, bound[0]), "high": np.minimum(most + width, bound[1]),
+        "low": np.where(np.isnan(low), least - width, low),
+        "high": np.where(np.isnan(high), most + width, high),
         "centers": _each(regions, "center", 0.0),
         "radii": np.array([getattr(r, "radius", -1.0) for r in regions], dtype=np.float64),
         "levels": np.array([getattr(r, "level", 0.0) for r in regions], dtype=np.float64),

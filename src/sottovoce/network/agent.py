@@ -19,6 +19,7 @@ from sottovoce.errors import NetworkError
 from sottovoce.network.agent_group import AgentGroup
 from sottovoce.network.config import read_config, welcome_objection
 from sottovoce.network.failures import RefusedError
+from sottovoce.network.identity.tls import CLOUD
 from sottovoce.network.journal import Journal
 from sottovoce.network.local_round import LocalRound, Which
 from sottovoce.network.observe.logs import note
@@ -28,14 +29,13 @@ from sottovoce.network.protocol.codec import decode_from_cloud, encode, pack, un
 from sottovoce.network.protocol.messages import Code, Welcome
 from sottovoce.network.runner import Handlers, Outcome, Runner
 from sottovoce.network.transport.client import LONGEST_PAUSE, Client
+from sottovoce.network.transport.limits import CONFIG_BYTES
 from sottovoce.privacy.trust import WORDS
 from sottovoce.problem.agents import Array
 
 if TYPE_CHECKING:
     from sottovoce.network.identity.pledges import HelperKnown
 
-_HEAD: Final = 1 << 16
-_NAMED: Final = 16  # agents in a line of the log
 
 _REMEDIES: Final[Mapping[Code, str]] = {
     Code.VERSION: "install the same version on both sides",
@@ -45,7 +45,7 @@ _REMEDIES: Final[Mapping[Code, str]] = {
     Code.REPLACED: "another process has these keys and took over; stop one of the two",
     Code.REVOKED: "ask the operator for a new certificate",
 }
-"""What to do about a refusal, where it is not for the agent's own files to say."""
+"""What to do about a refusal, besides that which depends on the agent's files."""
 
 _APART: Final = (
     "no state is both allowed locally and in the public bounds: the nearest public one takes part "
@@ -58,7 +58,6 @@ _UNSAFE: Final = (
 _GAP: Final = "the saved state was lost or is an older copy: the fallback is applied at the end"
 
 _MEMORY: Final = "memory"
-_CLOUD: Final = "sottovoce:cloud"
 
 _decoder = msgspec.msgpack.Decoder(Memory)
 _encoder = msgspec.msgpack.Encoder()
@@ -163,18 +162,17 @@ class Agent:
             decode_from_cloud,
             limit=self._frame_limit(),
             longest_pause=self.longest_pause,
-            role=_CLOUD if split else "",
+            role=CLOUD if split else "",
         )
-        masker = None
         if split:
             from sottovoce.network.identity.pledges import HelperKnown  # loads cryptography
 
             self._helper = HelperKnown(self._keys, self.group.agents)
-            masker = self._helper.masker
         note("trust", words=WORDS["split" if split else "one"])
         start = pack(self.group.start)
         saved = AgentStore(self._path, Memory(x=start, answer=start))
-        machine = self._machine = AgentMachine(
+        masker = None if self._helper is None else self._helper.masker
+        self._machine = AgentMachine(
             self.group.agents, saved.memory, self._objection, self._join, masker
         )
 
@@ -189,10 +187,12 @@ class Agent:
             Stop: stop,
         }
         try:
-            await Runner("agent", handlers, Outcome()).follow(client, machine)
+            await Runner("agent", handlers, Outcome()).follow(client, self._machine)
         finally:
             saved.close()
-        memory = machine.memory
+        return self._result(self._machine.memory)
+
+    def _result(self, memory: Memory) -> AgentResult:
         x = unpack(memory.answer)
         deviation, setpoint = np.full(x.size, np.nan), x
         if self._round is not None:
@@ -214,16 +214,16 @@ class Agent:
         self._round = LocalRound(self.group, welcome)
         if first:
             self._warn(self._round)
-        note("joined", agents=list(self.group.agents[:_NAMED]), round=welcome.round)
+        note("joined", agents=self.group.agents, round=welcome.round)
         if self._round.keeps and self._machine.memory.missed:
-            note("own average lacks rounds", level=logging.WARNING, words=_GAP)
+            note("answer-gap", level=logging.WARNING, words=_GAP)
         return self._round
 
     async def _apply(self, action: Apply) -> None:
         if action.failed:
             level = logging.DEBUG if self._failed else logging.ERROR
-            failed = [self.group.agents[place] for place in action.failed[:_NAMED]]
-            note("no step, going on with a substitute", level=level, agents=failed, round=action.k)
+            failed = [self.group.agents[place] for place in action.failed]
+            note("state-substituted", level=level, agents=failed, round=action.k)
             self._failed += len(action.failed)
         await self._drive(action.k, action.answer)
 
@@ -243,18 +243,18 @@ class Agent:
             if inspect.isawaitable(pending):
                 await pending
         except Exception as error:
-            # A device that refuses a setpoint must not stop the run, which would tell of it.
-            note("on_state failed", level=logging.ERROR, error=type(error).__name__, round=k)
+            # A device that refuses a setpoint must not stop the run, which would reveal it.
+            note("on-state-failed", level=logging.ERROR, error=type(error).__name__, round=k)
 
     def _warn(self, steps: LocalRound) -> None:
         """Log locally, and send to no one, where a fallback is applied or unsafe."""
         unsafe = steps.unsafe() if steps.keeps else []
         for event, agents, words in (
-            ("own set misses the public domain", steps.outside, _APART),
-            ("unsafe fallback", unsafe, _UNSAFE),
+            ("set-outside-domain", steps.outside, _APART),
+            ("fallback-unsafe", unsafe, _UNSAFE),
         ):
             if agents:
-                note(event, level=logging.WARNING, agents=agents[:_NAMED], words=words)
+                note(event, level=logging.WARNING, agents=agents, words=words)
 
     def _objection(self, welcome: Welcome) -> str | None:
         """What is wrong with a run: with who adds the noise an agent goes by its own keys."""
@@ -274,7 +274,7 @@ class Agent:
     def _frame_limit(self) -> int:
         """What an honest cloud's largest message holds at most."""
         cloud, size = self.group.cloud, self.group.start.size
-        return _HEAD + 64 * cloud.sums.count + 32 * (size + 1) * (cloud.rows + 1)
+        return CONFIG_BYTES + 64 * cloud.sums.count + 32 * (size + 1) * (cloud.rows + 1)
 
 
 def _refusal(action: Stop, saved: AgentStore) -> str:

@@ -75,11 +75,10 @@ class AgentGroup:
         for index, places in _by_group(problem.cloud, numbers):
             code = problem.code[index]
             formula = problem.objectives[index] if code is None else ZERO
-            own = (formula, problem.local[index])
-            everyone = agent_fleet(problem.groups, families, index, *own)
+            all_agents = agent_fleet(problem.groups, families, index, formula, problem.local[index])
             group = problem.groups[index]
             gradient = None if code is None else _watched(group.name, group.dim, code.gradient)
-            groups.append(LocalGroup(fleet=everyone.some(places), gradient=gradient))
+            groups.append(LocalGroup(fleet=all_agents.some(places), gradient=gradient))
             starts.append(problem.start[index][places].ravel())
             safe = problem.fallback[index]
             unsaid = np.full(starts[-1].shape, np.nan)
@@ -135,9 +134,11 @@ class AgentGroup:
         instance("cloud", cloud, CloudView, "problem.cloud")
         index, place = cloud.locate(agent)
         group = cloud.groups[index]
-        own_set = local_set(group, cloud.kept[index], local_rows(local, [group])[group.name])
+        private_set = local_set(
+            group, cloud.local_rows[index], local_rows(local, [group])[group.name]
+        )
         single = replace(group, name=group.label(place), count=1, parameters={})
-        require_nonempty(single, own_set.of_agent(group, place))
+        require_nonempty(single, private_set.of_agent(group, place))
         first = np.zeros(group.dim)
         if start is not None:
             first = array("start", start, f"{group.dim} numbers")
@@ -145,10 +146,10 @@ class AgentGroup:
             raise InputError(f"start must have {group.dim} numbers, got shape {first.shape}")
         if not np.isfinite(first).all():
             raise InputError("start must be finite")
-        all_agents = agent_fleet(cloud.groups, cloud.sums.families, index, ZERO, own_set)
+        all_agents = agent_fleet(cloud.groups, cloud.sums.families, index, ZERO, private_set)
         chosen = np.array([place])
         fleet = all_agents.some(chosen)
-        safe_state = read_fallback(fallback, group.some(chosen), own_set.some(chosen))
+        safe_state = read_fallback(fallback, group.some(chosen), private_set.some(chosen))
         watched = _watched(group.label(place), group.dim, gradient)
         return AgentGroup(
             cloud=cloud,
@@ -161,7 +162,7 @@ class AgentGroup:
 
 def _watched(name: str, dim: int, gradient: Gradient) -> Watched:
     """A gradient that is noted in the agent's own log if it is not monotone."""
-    report = partial(note, "own gradient is not monotone", level=logging.WARNING)
+    report = partial(note, "gradient-not-monotone", level=logging.WARNING)
     return Watched(name, gradient, dim, report)
 
 

@@ -8,24 +8,23 @@ import time
 from collections.abc import Callable, Coroutine
 from dataclasses import KW_ONLY, dataclass
 from functools import partial
-from pathlib import Path
 from typing import Any, Final, Literal, final
 
 from sottovoce.algorithm.algorithm import Algorithm
 from sottovoce.algorithm.dual_averaging import DualAveraging
 from sottovoce.arguments import websocket_address
 from sottovoce.errors import InputError
-from sottovoce.network import LINGER_SECONDS, STALL_SECONDS
-from sottovoce.network.config import Noise
-from sottovoce.network.identity.certificates import HELPER, Authorization
+from sottovoce.network import STALL_SECONDS
+from sottovoce.network.config import Noise, RunConfig
+from sottovoce.network.identity.tls import HELPER
+from sottovoce.network.observe.live_page import Live
 from sottovoce.network.observe.logs import note
 from sottovoce.network.observe.operator_pages import Facts, Pages
-from sottovoce.network.observe.page.live import Live
 from sottovoce.network.protocol.actions import Record
 from sottovoce.network.protocol.cloud_machine import CloudMachine, CloudPhase
 from sottovoce.network.protocol.codec import decode_from_helper, encode
 from sottovoce.network.protocol.messages import LONGEST_WAIT, FromHelper
-from sottovoce.network.protocol.receipt import Notary
+from sottovoce.network.protocol.receipt import ReceiptSigner
 from sottovoce.network.round_arithmetic import (
     Rounds,
     SimulatedSampler,
@@ -38,7 +37,7 @@ from sottovoce.network.setup import check_halves, check_request, make_config, ro
 from sottovoce.network.store import CloudStore, check_store, resumed
 from sottovoce.network.transport.client import Client
 from sottovoce.network.transport.helper_link import LONGEST_PAUSE, HelperLink
-from sottovoce.network.transport.limits import Limits
+from sottovoce.network.transport.limits import CONFIG_BYTES, Limits
 from sottovoce.network.transport.server import Server
 from sottovoce.privacy.ledger import Ledger
 from sottovoce.privacy.noise_plan import NoisePlan
@@ -68,7 +67,7 @@ class CloudResult:
 
 @final
 @dataclass(eq=False, repr=False)
-class Cloud(Service):
+class Cloud(Service[CloudResult]):
     """A cloud for one run of one plan.
 
     Args:
@@ -126,18 +125,10 @@ class Cloud(Service):
             raise InputError(f"stall must be a positive number of seconds, got {self.stall}")
         super().__init__(range(1, plan.cloud.agents + 1))
         self._began = 0.0
-        self._follow: Callable[[], Coroutine[Any, Any, None]] | None = None
-        self._authorization: Authorization
         self._store: CloudStore
         self._machine: CloudMachine
-        self._rounds: Rounds
         self._runner: CloudRunner
         self._live: Live
-
-    @property
-    def port(self) -> int:
-        """The port it listens on."""
-        return self._listening.port
 
     @property
     def round(self) -> int:
@@ -149,46 +140,36 @@ class Cloud(Service):
         """How many live pages are open."""
         return self._live.viewers
 
-    async def run(self, *, linger: float = LINGER_SECONDS) -> CloudResult:
-        """Serve until the run is done and every agent knows, or ``linger`` seconds after its end.
-
-        Raises:
-            HaltedError: the store was rolled back.
-            DivergedError: prices diverged.
-            StoreError: the store is damaged, or has lost rounds that were released.
-            DiskError, UnavailableError: store or ledger cannot be written now; start again.
-            BusyError: another cloud has the store or the port.
-            BudgetError: the ledger has no room for the run.
-            RollbackError: the ledger knows rounds that the store does not hold as they were sent.
-        """
-        await self.start()
-        try:
-            return await self.finished(linger=linger)
-        finally:
-            await self.stop()
-
     async def _start(self) -> None:
         """Open the store, take the run's place in the ledger, and listen."""
-        keys = Path(self.keys)
-        self._authorization = Authorization(keys)
         self._store = CloudStore(self.store, keep_states=self.keep_states, new=self.new)
-        server = self._prepare(keys)
+        config = self._resume()
+        machine, setup = self._machine, self._machine.setup
+        numbers = self.plan.cloud.size if setup.states else setup.prices
+        server = Server(
+            self._authorization,
+            machine,
+            self._runner,
+            Limits(agents=setup.agents, numbers=numbers),
+            metrics=self._metrics,
+        )
+        helper = None if self.helper is None else self._join_halves(self.helper)
+        self._live = Live(
+            self._metrics, self.plan, config, self.ledger, lambda: machine.last, self._facts
+        )
         self._live.add_to(server)
-        Pages(keys, self._metrics, self._facts).add_to(server.app)
-        await self._listen_at(server, self.listen)
+        Pages(self._folder, self._metrics, self._facts).add_to(server.app)
+        note("trust", words=WORDS[self.plan.trust.kind])
+        await self._serve(server, machine.round)
         self._began = time.perf_counter()
         self._runner.start()
-        if self._follow is not None:
-            self._supervisor.start("helper", self._follow())
+        if helper is not None:
+            self._supervisor.start("helper", helper())
         self._supervisor.start("live", self._live.run())
-        note("trust", words=WORDS[self.plan.trust.kind])
-        note("listening", port=self.port, round=self._machine.round, run=self._store.run.run_id)
-        if self._machine.phase is CloudPhase.DONE:
-            note("the run in the store is over", level=logging.WARNING, words=_OVER)
+        if machine.phase is CloudPhase.DONE:
+            note("run-over", level=logging.WARNING, words=_OVER)
 
-    async def finished(self, *, linger: float = LINGER_SECONDS) -> CloudResult:
-        """Wait for the end of the run."""
-        await self._outcome.wait(linger=linger)
+    def _result(self) -> CloudResult:
         return CloudResult(
             price=self._machine.answer,
             rounds=self.rounds,
@@ -206,7 +187,8 @@ class Cloud(Service):
         finally:
             await super().stop()
 
-    def _prepare(self, keys: Path) -> Server:
+    def _resume(self) -> RunConfig:
+        """Continue the run in the store, or begin one; return its configuration."""
         store, plan, seed = self._store, self.plan, self.seed
         algorithm = DualAveraging() if self.algorithm is None else self.algorithm
         noise: Noise = "secure" if seed is None else "simulated"
@@ -221,41 +203,34 @@ class Cloud(Service):
         else:
             sampler = SimulatedSampler(noisy_sigma(plan), seed, done=store.released)
         note("preparing", rounds=store.released)  # takes the store's rounds again
-        self._rounds = Rounds(plan, algorithm, sampler, self.rounds)
-        last, silent = resumed(store, self._rounds, setup, secure=seed is None)
-        notary, hold = Notary(round_key(keys), config.hash), self.deadline is not None
-        self._machine = CloudMachine(
-            setup, notary, store.digest, last=last, hold=hold, silent=silent
+        rounds = Rounds(plan, algorithm, sampler, self.rounds)
+        last, silent = resumed(store, rounds, setup, secure=seed is None)
+        receipts, hold = (
+            ReceiptSigner(round_key(self._folder), config.hash),
+            self.deadline is not None,
+        )
+        self._machine = machine = CloudMachine(
+            setup, receipts, store.digest, last=last, hold=hold, silent=silent
         )
         self._runner = runner = CloudRunner(
-            self._machine, self._rounds, store, self._outcome, refused=self._metrics.refused
+            machine, rounds, store, self._outcome, refused=self._metrics.refused
         )
         runner.fence, runner.completed = self._fence, self._completed
         runner.deadline, runner.apply_after = self.deadline, self.apply_after
-        numbers = plan.cloud.size if setup.states else setup.prices
-        runner.server = server = Server(
-            self._authorization,
-            self._machine,
-            runner,
-            Limits(agents=setup.agents, numbers=numbers),
-            metrics=self._metrics,
-        )
-        self._live = Live(
-            self._metrics, plan, config, self.ledger, lambda: self._machine.last, self._facts
-        )
-        if self.helper is not None:
-            self._join_halves(self.helper, keys)
-        return server
+        return config
 
-    def _join_halves(self, helper: str, keys: Path) -> None:
-        """Have the helper asked, and a question that was asked before asked again."""
+    def _join_halves(self, helper: str) -> Callable[[], Coroutine[Any, Any, None]]:
+        """Have the helper asked, and a question that was asked before asked again.
+
+        What is returned holds the connection to it.
+        """
         machine, runner, cloud = self._machine, self._runner, self.plan.cloud
         receipt, parts = self._store.question(machine.round, machine.setup.party)
         client: Client[FromHelper] = Client(
             helper,
-            keys,
+            self._folder,
             decode_from_helper,
-            limit=(1 << 16) + cloud.agents * (704 + 8 * cloud.sums.count),
+            limit=CONFIG_BYTES + cloud.agents * (704 + 8 * cloud.sums.count),
             longest_pause=LONGEST_PAUSE,
             role=HELPER,
         )
@@ -269,18 +244,18 @@ class Cloud(Service):
         link.answered, link.pledged = runner.answered, runner.pledged
         if machine.phase is CloudPhase.COLLECTING:
             runner.on(machine.remembered, parts)
-        self._follow = partial(link.follow, client)
+        return partial(link.follow, client)
 
     def _completed(self, record: Record, last: tuple[int, ...]) -> None:
         self._attendance.completed(last)
         self._metrics.round(held=len(record.held))
 
-    def _look(self) -> None:
-        self._attendance.look(self._machine)
+    def _every_second(self) -> None:
+        self._attendance.update(self._machine)
 
     def _facts(self) -> Facts:
         machine = self._machine
-        self._look()
+        self._every_second()
         over = machine.phase is CloudPhase.DONE
         return Facts(
             run=self._store.run.run_id,
@@ -297,7 +272,7 @@ class Cloud(Service):
             stall=self.stall,
             missing=self._attendance.missing,
             absent=self._attendance.absent(),
-            last_to_answer=self._attendance.laggards(),
+            last_to_answer=self._attendance.last_to_answer(),
             unreadable=self._authorization.unreadable,
             held=self._metrics.held,
             refused=dict(self._metrics.refused),

@@ -30,8 +30,8 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     algorithm: Mapping[str, Any]  # its name and numbers
     rounds: int  # T
     noise: Noise  # "simulated" keeps nothing private
-    # What the plan hides ("hide", with "radius", None for everything, and "rounds"), which agents
-    # go by when their own code fails, and for people the worst agent's figures.
+    # What the plan hides ("hide", with "radius", None for everything, and "rounds"), by which
+    # agents choose a substitute where their code fails, and for people the worst agent's figures.
     promise: Mapping[str, Any]
 
     @property

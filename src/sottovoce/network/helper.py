@@ -11,7 +11,6 @@ import logging
 import os
 from dataclasses import KW_ONLY, dataclass
 from functools import partial
-from pathlib import Path
 from typing import Final, final
 
 from aiohttp import web
@@ -20,8 +19,9 @@ from sottovoce.arguments import instance
 from sottovoce.errors import InputError, PrivacyError
 from sottovoce.network import LINGER_SECONDS
 from sottovoce.network.config import RunConfig, algorithm_of, read_config
-from sottovoce.network.identity.certificates import CLOUD, Authorization
+from sottovoce.network.helper_rounds import HelperRounds
 from sottovoce.network.identity.pledges import HelperKeys
+from sottovoce.network.identity.tls import CLOUD
 from sottovoce.network.journal import Journal
 from sottovoce.network.observe.logs import note
 from sottovoce.network.protocol.actions import Action, AnswerRound
@@ -29,24 +29,23 @@ from sottovoce.network.protocol.cloud_machine import CloudPhase
 from sottovoce.network.protocol.codec import decode_to_helper
 from sottovoce.network.protocol.helper_machine import HelperMachine
 from sottovoce.network.protocol.messages import Code
-from sottovoce.network.round_arithmetic import Answers, noisy_sigma
+from sottovoce.network.round_arithmetic import draw_ahead, noisy_sigma
 from sottovoce.network.runner import Handlers, Runner, make_durable
 from sottovoce.network.service import TICK_SECONDS, Service
 from sottovoce.network.setup import make_config, round_key
-from sottovoce.network.transport.limits import Limits
+from sottovoce.network.transport.limits import CONFIG_BYTES, Limits
 from sottovoce.network.transport.server import Server
 from sottovoce.privacy.ledger import Ledger
 from sottovoce.privacy.noise_plan import NoisePlan
 from sottovoce.privacy.sampler import SecureSampler
 from sottovoce.privacy.trust import SplitCloud
 
-_HEAD: Final = 1 << 16
 _EACH: Final = 64  # bytes of a question for each agent, at most
 
 
 @final
 @dataclass(eq=False, repr=False)
-class Helper(Service):
+class Helper(Service[None]):
     """The helper of one run of one plan.
 
     Args:
@@ -77,72 +76,50 @@ class Helper(Service):
             raise PrivacyError("plan must keep what it promises")
         super().__init__()
         self._gone = 0.0
-        self._answers: Answers | None = None
-        self._held: HelperKeys
+        self._answers: HelperRounds | None = None
+        self._keys: HelperKeys
         self._store: Journal
         self._machine: HelperMachine
         self._sampler: SecureSampler
-
-    @property
-    def port(self) -> int:
-        """The port it listens on."""
-        return self._listening.port
 
     @property
     def round(self) -> int:
         """Rounds answered so far."""
         return self._machine.done
 
-    async def run(self) -> None:
-        """Serve until all rounds are answered and the cloud has been gone for a while.
-
-        Raises:
-            HaltedError: the store was rolled back.
-            StoreError: the store is damaged or something else.
-            DiskError: the store cannot be written now; start again to continue.
-            BusyError: another helper has the store or the port.
-            BudgetError: the ledger has no room for the run.
-        """
-        await self.start()
-        try:
-            await self._outcome.wait()
-        finally:
-            await self.stop()
-
     async def _start(self) -> None:
-        keys, agents = Path(self.keys), self.plan.cloud.agents
-        authorization = Authorization(keys)
-        self._held = HelperKeys.of_folder(keys)
+        self._keys = HelperKeys.of_folder(self._folder)
         self._sampler = SecureSampler(noisy_sigma(self.plan))
         self._sampler.refill(releases=1)
-        key = round_key(keys)
+        key = round_key(self._folder)
         # It holds sums of masks with noise, and hashes that name who took part: no contribution.
         self._store = store = Journal(self.store, "helper", keep=True)
         self._machine = HelperMachine(self._runs, key, store.digest, store.last)
         handlers: Handlers = {AnswerRound: self._answer}
         refused = self._metrics.refused
-        runner = Runner("helper", handlers, self._outcome, journal=store, refused=refused)
-        runner.server = server = Server(
-            authorization,
+        server = Server(
+            self._authorization,
             self._machine,
-            runner,
-            Limits(agents=1, numbers=_EACH * agents // 8, head=_HEAD),
+            Runner("helper", handlers, self._outcome, journal=store, refused=refused),
+            Limits(agents=1, numbers=_EACH * self.plan.cloud.agents // 8, head=CONFIG_BYTES),
             metrics=self._metrics,
             decode=decode_to_helper,
             role=CLOUD,
         )
         server.app.router.add_get("/healthz", self._healthz)
-        await self._listen_at(server, self.listen)
-        note("helper listening", port=self.port, round=self.round)
+        await self._serve(server, self.round + 1)
 
-    def _runs(self, text: str) -> Answers | Code:
+    def _result(self) -> None:
+        """Nothing: a helper knows no answer."""
+
+    def _runs(self, text: str) -> HelperRounds | Code:
         """Check a configuration against the helper's own plan, and bind the store to it."""
         if self._answers is not None:
             return self._answers if text == self._store.run.config else Code.OTHER_RUN
         config = self._expected(text)
         if config is None or self._store.run.config not in ("", text):
             return Code.OTHER_RUN
-        answers = Answers(self.plan, config, self._held, self._sampler)
+        answers = HelperRounds(self.plan, config, self._keys, self._sampler)
         self._charge(self.ledger, self.plan, config.run_id, "helper")
         if not self._store.run.config:
             self._store.bind(text)
@@ -167,14 +144,9 @@ class Helper(Service):
         commit = partial(self._store.append, answered)
         make_durable(commit, self._fence, answered.k, answered.digest)
         self._metrics.round(held=0)
-        asyncio.get_running_loop().call_soon(self._prepare)
+        asyncio.get_running_loop().call_soon(draw_ahead, self._sampler)
         note("answered", level=logging.DEBUG, round=answered.k)
         return self._machine.committed(answered)
-
-    def _prepare(self) -> None:
-        """Have noise drawn for the answers to come: the next one's now, the others' beside."""
-        self._sampler.refill(releases=1)
-        self._sampler.refill_beside()
 
     async def _healthz(self, request: web.Request) -> web.Response:
         failure = self._outcome.failure
@@ -182,7 +154,7 @@ class Helper(Service):
         page = {"healthy": not troubles, "troubles": troubles, "round": self.round}
         return web.json_response(page, status=503 if troubles else 200)
 
-    def _look(self) -> None:
+    def _every_second(self) -> None:
         over = self._machine.phase is CloudPhase.DONE and not self._machine.peer
         self._gone = self._gone + TICK_SECONDS if over else 0.0
         if self._gone > LINGER_SECONDS:

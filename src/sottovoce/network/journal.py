@@ -3,8 +3,8 @@
 SQLite in WAL mode. A commit that is durable (synchronous=FULL) is on the disk when it returns; one
 that is not survives the death of the process, and may be lost with the power. Every row ends with a
 checksum of all that it holds, and digests chain each round to the one before, so that no row can be
-changed, missing, doubled or out of place. What agents said is sealed apart, so that erasing it
-erases its checksum too: a hash that outlives a contribution would still answer guesses about it.
+changed, missing, doubled or out of place. Contributions are sealed apart, so that erasing them
+erases their checksum too: a hash that outlives a contribution would still answer guesses about it.
 
 A marker beside the file says how far the journal had got, so that an older copy is refused.
 """
@@ -41,6 +41,7 @@ from sottovoce.network.journal_file import (
     marker_of,
     seal,
     set_aside,
+    sqlite_error,
     touch,
     translated,
     utc,
@@ -127,7 +128,7 @@ class JournalReader:
                 for name in ("application_id", "user_version", "integrity_check(1)")
             )
             tables = "SELECT sql FROM sqlite_master WHERE type = 'table'"
-            made = self._database.execute(tables).fetchall()
+            created = self._database.execute(tables).fetchall()
         if application != APPLICATION:
             raise StoreError(f"{path} is not a store of a run: choose another file")
         if version != SCHEMA:
@@ -137,7 +138,7 @@ class JournalReader:
             )
         if faults != "ok":
             raise damaged(path, str(faults))
-        if sorted(sql for (sql,) in made) != sorted(TABLES):
+        if sorted(sql for (sql,) in created) != sorted(TABLES):
             raise damaged(path, "its tables are not as they were made")
 
     def read_run(self) -> RunNote:
@@ -154,10 +155,10 @@ class JournalReader:
                 k, context, release, digest, attendance, _, said, _ = values
                 row = JournalRow(k, context, release, digest, attendance, said)
                 try:
-                    whole = _values(row) == values
+                    intact = _values(row) == values
                 except (AttributeError, TypeError, OverflowError):
-                    whole = False
-                if not whole:
+                    intact = False
+                if not intact:
                     raise damaged(self.path, f"round {row.k} is not as it was written")
                 yield row
 
@@ -178,7 +179,7 @@ class Journal(JournalReader):
     Args:
         path: the file, created if missing, in a directory that exists on a local disk.
         role: whose it is.
-        keep: keep what agents said in every round, for an audit.
+        keep: keep the contributions of every round, for an audit.
         durable: whether a commit waits for the disk, and a marker guards against old copies.
         new: begin a new run where a journal is damaged or has lost rounds; its files are set aside.
     """
@@ -223,9 +224,7 @@ class Journal(JournalReader):
     def append(self, row: JournalRow) -> None:
         """Write a round durably; returns only when it is on disk."""
         if self._flushed:
-            with translated(self.path):
-                # One statement is a transaction by itself, and the cheapest there is.
-                self._database.execute(_INSERT, _values(row))
+            self._execute(_INSERT, _values(row))  # a transaction by itself, and the cheapest
         else:
             self._write(self.run, row)
         self.last = row
@@ -233,17 +232,17 @@ class Journal(JournalReader):
 
     def put(self, name: str, value: bytes) -> None:
         """Write a note, which survives the process and maybe not a power cut."""
-        with translated(self.path):
-            if self._durable:
-                self._database.execute("PRAGMA synchronous = NORMAL")
-            try:
-                self._database.execute(_NOTE, _note(name, value))
-            finally:
-                if self._durable:
-                    self._database.execute("PRAGMA synchronous = FULL")
+        if not self._durable:
+            self._execute(_NOTE, _note(name, value))
+            return
+        self._execute("PRAGMA synchronous = NORMAL")
+        try:
+            self._execute(_NOTE, _note(name, value))
+        finally:
+            self._execute("PRAGMA synchronous = FULL")
 
     def end(self, status: Status, reason: str = "") -> None:
-        """End the run; nothing that was said is needed any more."""
+        """End the run; no contribution is needed any more."""
         if status == self.run.status:
             return
         self._write(replace(self.run, status=status, reason=reason), forget=not self._keep)
@@ -282,6 +281,12 @@ class Journal(JournalReader):
             self._database.close()
             self._marker.close()
             self._lock.close()
+
+    def _execute(self, statement: str, values: tuple[object, ...] = ()) -> None:
+        try:
+            self._database.execute(statement, values)
+        except sqlite3.Error as error:
+            raise sqlite_error(self.path, error) from None
 
     def _open(self, *, new: bool) -> None:
         try:
@@ -391,9 +396,10 @@ def _note(name: str, value: bytes) -> tuple[object, ...]:
 
 
 def _values(row: JournalRow) -> tuple[object, ...]:
-    """The values of a round's row; its checksum leaves out what was said, which has its own."""
-    fields = (row.k, row.context, row.release, row.digest, row.attendance)
-    return (*fields, seal(*fields), row.said, None if row.said is None else seal(row.said))
+    """The values of a round's row; its checksum leaves out contributions, which have their own."""
+    fields = (row.context, row.release, row.digest, row.attendance)
+    mark = seal(row.k.to_bytes(8, "little", signed=True), *fields)
+    return (row.k, *fields, mark, row.said, None if row.said is None else seal(row.said))
 
 
 def _lost(path: Path, reached: Reached, rounds: int) -> StoreError:

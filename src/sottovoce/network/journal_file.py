@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import sqlite3
+import struct
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -61,11 +62,10 @@ BEGIN_ANEW: Final = (
 )
 
 
-def seal(*parts: bytes | int) -> bytes:
+def seal(*parts: bytes) -> bytes:
     """Return a checksum of values and of where each ends: against bit rot, not against forgers."""
-    whole = [p if isinstance(p, bytes) else p.to_bytes(8, "little", signed=True) for p in parts]
-    ends = b"".join([len(part).to_bytes(8, "little") for part in whole])
-    return hashlib.blake2b(ends + b"".join(whole), digest_size=16).digest()
+    ends = struct.pack(f"<{len(parts)}Q", *map(len, parts))
+    return hashlib.blake2b(ends + b"".join(parts), digest_size=16).digest()
 
 
 class Reached(Struct, frozen=True, kw_only=True):
@@ -116,11 +116,11 @@ class Marker:
             if self._file is not None:
                 os.pwrite(self._file, sector, 0)  # in place, and never longer
             else:
-                whole = self.path.with_name(self.path.name + ".new")
-                self._file = os.open(whole, os.O_CREAT | os.O_RDWR, 0o600)
+                new = self.path.with_name(self.path.name + ".new")
+                self._file = os.open(new, os.O_CREAT | os.O_RDWR, 0o600)
                 os.pwrite(self._file, sector, 0)
                 os.fsync(self._file)
-                whole.replace(self.path)
+                new.replace(self.path)
         except OSError as error:
             raise DiskError(f"{self.path} cannot be written: {error.strerror}") from None
         self.reached = reached
@@ -162,14 +162,15 @@ def translated(path: Path) -> Iterator[None]:
     try:
         yield
     except sqlite3.Error as error:
-        raise _trouble(path, error) from None
+        raise sqlite_error(path, error) from None
     except UnicodeDecodeError:  # of a schema with a flipped bit
         raise damaged(path, "text that is not UTF-8") from None
     except OSError as error:
         raise DiskError(f"{path} cannot be written now ({error.strerror})") from None
 
 
-def _trouble(path: Path, error: sqlite3.Error) -> NetworkError:
+def sqlite_error(path: Path, error: sqlite3.Error) -> NetworkError:
+    """Return a StoreError where a retry cannot help, a DiskError where it may."""
     # The low byte is the kind; the rest says where it happened.
     code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
     if code == sqlite3.SQLITE_CORRUPT:

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import logging
 import traceback
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Final, Literal, final
@@ -47,7 +47,7 @@ from sottovoce.problem.sums import agents_of
 
 _STEPS = 200  # between the two sets; without rows one is exact
 _FLAT = 1e-12  # curvature, as a share of the largest, that keeps a system solvable
-_AT_BOUND = 1e-9  # of a box's width: an answer so near a bound is held by it
+_AT_BOUND = 1e-9  # of a box's width: an answer so near a bound has it active
 
 REPEATING: Final = frozenset({Offset.kind, Everything.kind})
 """What is hidden where a state may count in more than one round."""
@@ -59,7 +59,7 @@ Which = Literal["fallback", "average", "answer"]
 def substitute_state(promise: Mapping[str, Any], lower: Array, upper: Array) -> Array | None:
     """Return the state of an agent whose step failed, None for the state before.
 
-    Where the promise of the run's configuration does not say what is hidden, nothing is repeated.
+    Where the promise of the run's configuration does not name what is hidden, nothing is repeated.
     """
     return None if promise.get("hide") in REPEATING else middle(lower, upper)
 
@@ -145,9 +145,9 @@ class LocalRound:
         """
         memory = np.array(proximal if proximal.size else [x, np.zeros(x.size)]).reshape(2, -1)
         after, total = np.empty(x.size), np.zeros(self._welcome.prices)
-        for columns, shape, own_step in self._parts:
+        for columns, shape, local_step in self._parts:
             before = x[columns].reshape(shape), memory[:, columns].reshape(2, *shape)
-            moved, remembered, added = self._tried(own_step, k, *before, price, y)
+            moved, remembered, added = self._tried(local_step, k, *before, price, y)
             after[columns], memory[:, columns] = moved.ravel(), remembered.reshape(2, -1)
             total += added
         rounds = range(since or k, k + 1)
@@ -193,20 +193,20 @@ class LocalRound:
         return np.minimum(np.maximum(steps, self._least), self._most)
 
     def _tried(
-        self, own_step: Any, k: int, x: Array, memory: Array, price: Array, y: Array
+        self, local_step: Any, k: int, x: Array, memory: Array, price: Array, y: Array
     ) -> tuple[Array, Array, Array]:
         """One part's round; no other part's may depend on whether its code fails."""
         try:
             if self._welcome.states:
-                return own_step(k, x, price, y), memory, np.zeros(price.size)
-            result: tuple[Array, Array, Array] = own_step(k, x, memory, price)
+                return local_step(k, x, price, y), memory, np.zeros(price.size)
+            result: tuple[Array, Array, Array] = local_step(k, x, memory, price)
             return result
         except Exception as error:
             # Its text could quote the state; where it was raised cannot.
             frame = traceback.extract_tb(error.__traceback__)[-1]
             place = f"{frame.filename}:{frame.lineno}"
             level = logging.DEBUG if self._raised else logging.ERROR
-            note("own code failed", level=level, error=type(error).__name__, where=place)
+            note("step-failed", level=level, error=type(error).__name__, where=place)
             self._raised = True
             return np.full(x.shape, np.nan), memory, np.zeros(price.size)
 
@@ -257,7 +257,7 @@ class LocalRound:
         The released noise of sum o has, averaged into the answer, the standard deviation
         ``sigma_o |w|``. Prices answer to it so that the sums keep to their bounds, and an agent
         answers to a price by ``-B s_o``, with ``s_o`` the slopes of its contribution and B the
-        inverse of the Hessian of ``f_i + lambda'h_i`` over the components that no bound holds.
+        inverse of the Hessian of ``f_i + lambda'h_i`` over the components without an active bound.
         **Assumed**: the ``n_o`` agents of a sum answer to its price alike, so that one of them
         takes ``B s_o / (n_o s_o' B s_o)`` of the noise, and different sums move it independently.
         Local rows do not count. An objective that is code counts as curved alike in all components.
@@ -325,10 +325,10 @@ def _misses_domain(fleet: Fleet, lower: Array, upper: Array) -> NDArray[np.bool_
     """Which agents have no point of their own set between public bounds, (count, d) each."""
 
     def misses(places: slice) -> bool:
-        some = fleet if places.stop is None else fleet.some(np.array([places.start]))
+        chosen = fleet if places.stop is None else fleet.some(np.array([places.start]))
         try:
-            if some.local is not None:
-                own_bounds(some.group, some.local, lower[places], upper[places])
+            if chosen.local is not None:
+                own_bounds(chosen.group, chosen.local, lower[places], upper[places])
         except ProblemError:
             return True
         return False
@@ -371,9 +371,9 @@ def _deviation(
     free = (x > lower + _AT_BOUND * width) & (x < upper - _AT_BOUND * width)
     inverse = _inverse(_hessian(group, x, price), free)
     total = np.zeros(x.shape)
-    for row, slope in _slopes(group.fleet, x):
-        if price[row] == 0.0 or share[row] == 0.0:
-            continue
+    slopes = _slopes(group.fleet, x, price.size)
+    for row in np.flatnonzero((price != 0.0) & (share != 0.0)):
+        slope = slopes[row]
         moved = np.einsum("iab,ib->ia", inverse, slope)
         response = np.einsum("ia,ia->i", slope, moved)
         step = np.where(response[:, np.newaxis] > 0, moved / response[:, np.newaxis], 0.0)
@@ -391,11 +391,11 @@ def _inverse(hessian: Array, free: NDArray[np.bool_]) -> Array:
     return np.asarray(np.where(mask, np.linalg.inv(masked), 0.0))
 
 
-def _hessian(own: LocalGroup, x: Array, price: Array) -> Array:
+def _hessian(local: LocalGroup, x: Array, price: Array) -> Array:
     """Second derivatives of ``f_i + lambda'h_i``, shape (count, d, d)."""
-    fleet, group = own.fleet, own.fleet.group
+    fleet, group = local.fleet, local.fleet.group
     out = np.zeros((group.count, group.dim, group.dim))
-    if own.gradient is None:
+    if local.gradient is None:
         for a, b, entry in Formulas([fleet.objective], group).curvatures(x, np.ones((1, 1))):
             out[:, a, b] += entry
     else:
@@ -408,15 +408,11 @@ def _hessian(own: LocalGroup, x: Array, price: Array) -> Array:
     return out
 
 
-def _slopes(fleet: Fleet, x: Array) -> Iterator[tuple[int, Array]]:
-    """The slopes of every agent's contribution to every sum, shape (count, d) each."""
+def _slopes(fleet: Fleet, x: Array, sums: int) -> Array:
+    """The slopes of every agent's contribution to every sum, shape (p, count, d)."""
     slopes = Formulas(fleet.terms, fleet.group).gradients(x)
-    totals: dict[int, Array] = {}
+    totals = np.zeros((sums, *x.shape))
     for part in fleet.parts():
-        for r, rows in enumerate(part.rows.tolist()):
-            weights = np.ones(1) if part.weights is None else part.weights[[r]]
-            dense = weights.toarray() if hasattr(weights, "toarray") else weights
-            for row, t in zip(rows, part.terms, strict=True):
-                mine = np.reshape(dense, (-1, 1)) * slopes[:, t]
-                totals[row] = totals.get(row, np.zeros(x.shape)) + mine
-    yield from totals.items()
+        for t, row, agent, weight in part.entries(fleet.group.count):
+            np.add.at(totals, (row, agent), weight[:, np.newaxis] * slopes[agent, t])
+    return totals

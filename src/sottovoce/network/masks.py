@@ -4,7 +4,7 @@ Agent and helper share a secret, X25519 between their certified keys; the cloud 
 it follows a key for every (run, session, agents of a connection), and from that an AES-256 key
 stream in counter mode, of which each round has a stretch of its own:
 
-    key    = HKDF-SHA-256(X25519(own, other), salt = SHA-256 of the configuration,
+    key    = HKDF-SHA-256(X25519(private, public), salt = SHA-256 of the configuration,
                           info = "sottovoce mask 2" || agent's key || helper's key || session
                                  || p || agents)
     m(k)   = bytes (k-1) B .. (k-1) B + 8 p of AES-256-CTR(key, counter from 0),   B = 16 ceil(p/2)
@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import secrets
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Final, final
 
 import numpy as np
@@ -49,12 +49,12 @@ def new_session() -> bytes:
 
 @final
 class Secret:
-    """What an agent, or a gateway, and the helper share; ``own`` is the key of either side."""
+    """What an agent, or a gateway, and the helper share; ``private`` is the key of either side."""
 
-    def __init__(self, own: X25519PrivateKey, *, agent: bytes, helper: bytes) -> None:
-        public = own.public_key().public_bytes_raw()
-        other = helper if public == agent else agent
-        self._shared = own.exchange(X25519PublicKey.from_public_bytes(other))
+    def __init__(self, private: X25519PrivateKey, *, agent: bytes, helper: bytes) -> None:
+        own_public = private.public_key().public_bytes_raw()
+        other = helper if own_public == agent else agent
+        self._shared = private.exchange(X25519PublicKey.from_public_bytes(other))
         self._names = agent + helper
 
     def stream(
@@ -103,32 +103,6 @@ class ReadAhead:
             self._rows = list(self._draw(k, count))
             self._first, self._count = k, count
         return self._rows[k - self._first]
-
-
-@final
-class MaskSums:
-    """Sums of many parties' masks, drawn ahead as long as the same parties take part."""
-
-    def __init__(self, sums: int) -> None:
-        self._sums = sums
-        self._parties: Sequence[tuple[Stream, Integers]] = ()
-        self._totals: ReadAhead
-
-    def __call__(self, k: int, parties: Sequence[tuple[Stream, Integers]]) -> Integers:
-        """Return the sum of the parties' masks of round k, modulo 2^64, one number per sum.
-
-        Of each party its stream, and the sums that its numbers belong to.
-        """
-        if parties != self._parties:
-            self._parties = parties
-            self._totals = ReadAhead(self._draw, 8 * self._sums * (1 + len(parties)))
-        return self._totals[k]
-
-    def _draw(self, first: int, count: int) -> Integers:
-        total = np.zeros((count, self._sums), dtype=np.int64)
-        for stream, sums in self._parties:
-            total[:, sums] += stream.rounds(first, count)  # wraps around, as it should
-        return total
 
 
 @final

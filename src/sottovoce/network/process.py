@@ -16,10 +16,10 @@ from sottovoce.network.failures import CrashedError
 
 Answer = TypeVar("Answer")
 
-FAREWELL_SECONDS = 0.25
-"""TLS says goodbye after a connection was closed; the loop must still be there to hear it."""
+TLS_CLOSE_SECONDS = 0.25
+"""TLS closes both ways after a connection was closed; the loop must still run then, seconds."""
 
-ENDING: Final = ("SIGTERM", "SIGHUP")
+END_SIGNALS: Final = ("SIGTERM", "SIGHUP")
 """Signals that ask a process to end: by systemd, and by a terminal that is closed."""
 
 
@@ -32,33 +32,35 @@ def run(main: Coroutine[Any, Any, Answer]) -> Answer:
     factory: Callable[[], asyncio.AbstractEventLoop] | None = None
     with suppress(ImportError):
         from uvloop import new_event_loop as factory
-    heard: list[signal.Signals] = []
+    received: list[signal.Signals] = []
     try:
         with asyncio.Runner(loop_factory=factory) as runner:
-            return runner.run(_to_the_end(main, heard))
+            return runner.run(_run_until_signal(main, received))
     finally:
-        if heard:
-            signal.signal(heard[0], signal.SIG_DFL)
-            os.kill(os.getpid(), heard[0])
+        if received:
+            signal.signal(received[0], signal.SIG_DFL)
+            os.kill(os.getpid(), received[0])
 
 
-async def _to_the_end(main: Coroutine[Any, Any, Answer], heard: list[signal.Signals]) -> Answer:
+async def _run_until_signal(
+    main: Coroutine[Any, Any, Answer], received: list[signal.Signals]
+) -> Answer:
     task, loop = asyncio.ensure_future(main), asyncio.get_running_loop()
 
     def end(number: signal.Signals) -> None:
-        heard.append(number)
+        received.append(number)
         task.cancel()
-        for name in ENDING:
+        for name in END_SIGNALS:
             loop.remove_signal_handler(signal.Signals[name])  # who asks twice does not want to wait
 
     if os.name == "posix" and threading.current_thread() is threading.main_thread():
-        for name in ENDING:
+        for name in END_SIGNALS:
             number = signal.Signals[name]
             loop.add_signal_handler(number, end, number)
     try:
         return await task
     finally:
-        await asyncio.sleep(FAREWELL_SECONDS)
+        await asyncio.sleep(TLS_CLOSE_SECONDS)
 
 
 @final

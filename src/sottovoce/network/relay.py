@@ -1,4 +1,4 @@
-"""A relay as a process: adds up what agents and gateways below it say, and says it to the cloud."""
+"""A relay as a process: adds up contributions from below, and sends the total to the cloud."""
 
 from __future__ import annotations
 
@@ -6,13 +6,11 @@ import asyncio
 import os
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
-from typing import Final, final
+from typing import final
 
-from sottovoce.arguments import instance, path_of, websocket_address
+from sottovoce.arguments import instance, websocket_address
 from sottovoce.errors import InputError
-from sottovoce.network import LINGER_SECONDS
 from sottovoce.network.config import read_config, welcome_objection
-from sottovoce.network.identity.certificates import Authorization
 from sottovoce.network.observe.logs import note
 from sottovoce.network.protocol.actions import Commit, Finish, Listen, SendUp, Setup
 from sottovoce.network.protocol.codec import decode_from_cloud, encode
@@ -22,16 +20,14 @@ from sottovoce.network.runner import Handlers, Runner
 from sottovoce.network.service import Service
 from sottovoce.network.setup import parties_below
 from sottovoce.network.transport.client import LONGEST_PAUSE, Client
-from sottovoce.network.transport.limits import Limits
+from sottovoce.network.transport.limits import CONFIG_BYTES, Limits
 from sottovoce.network.transport.server import Server
 from sottovoce.problem.problem import CloudView
-
-_HEAD: Final = 1 << 16
 
 
 @final
 @dataclass(eq=False, repr=False)
-class Relay(Service):
+class Relay(Service[int]):
     """A gateway of agents, gateways and relays that connect to it as they would to the cloud.
 
     It sees what each connection below it contributes, as the cloud would, and the cloud sees their
@@ -65,7 +61,6 @@ class Relay(Service):
         if numbers[-1] > self.cloud.agents:
             raise InputError(f"agents must be among 1..{self.cloud.agents}, got {numbers[-1]}")
         websocket_address("above", self.above)
-        self._folder = path_of("keys", self.keys)
         self._machine = RelayMachine(numbers, self._objection, self._describe)
         super().__init__(numbers)
         handlers: Handlers = {
@@ -81,40 +76,22 @@ class Relay(Service):
             refused=self._metrics.refused,
             agents_of=lambda peer: self._machine.below.agents_of(peer),
         )
-        self._opened = asyncio.Event()
         self._client: Client[FromCloud]
 
-    async def port(self) -> int:
-        """Wait until the relay listens, and return the port."""
-        await self._opened.wait()
-        return self._listening.port
-
-    async def run(self, *, linger: float = LINGER_SECONDS) -> int:
-        """Relay until the run is done, or ``linger`` seconds longer; return the rounds.
-
-        Raises:
-            RefusedError: the cloud refuses this relay, or is not the cloud it used to be.
-            BusyError: the address is in use.
-            ExpiredError: its certificate has expired.
-        """
+    async def _start(self) -> None:
+        """Connect to the cloud; agents are listened to once it has described the run."""
         self._client = Client(
             self.above,
             self._folder,
             decode_from_cloud,
-            limit=_HEAD + 64 * self.cloud.sums.count + 32 * self.cloud.size,
+            limit=CONFIG_BYTES + 64 * self.cloud.sums.count + 32 * self.cloud.size,
             longest_pause=self.longest_pause,
         )
-        self._authorization = Authorization(self._folder)
-        await self.start()
-        try:
-            await self._outcome.wait(linger=linger)
-            return self._machine.below.setup.rounds
-        finally:
-            await self.stop()
-
-    async def _start(self) -> None:
-        """Connect to the cloud; agents are listened to once it has described the run."""
         self._supervisor.start("above", self._follow())
+
+    def _result(self) -> int:
+        """How many rounds the run had."""
+        return self._machine.below.setup.rounds
 
     async def _follow(self) -> None:
         await self._runner.follow(self._client, self._machine)
@@ -122,17 +99,9 @@ class Relay(Service):
 
     async def _open(self, _: Listen) -> None:
         below = self._machine.below
-        setup = below.setup
-        self._runner.server = server = Server(
-            self._authorization,
-            below,
-            self._runner,
-            Limits(agents=setup.agents, numbers=setup.prices),
-            metrics=self._metrics,
-        )
-        await self._listen_at(server, self.listen)
-        self._opened.set()
-        note("listening", port=server.port, round=below.round)
+        limits = Limits(agents=below.setup.agents, numbers=below.setup.prices)
+        server = Server(self._authorization, below, self._runner, limits, metrics=self._metrics)
+        await self._serve(server, below.round)
 
     def _send_up(self, action: SendUp) -> None:
         self._client.post(encode(action.message))
@@ -143,8 +112,8 @@ class Relay(Service):
         self._outcome.end()
         note("done", rounds=self._machine.below.setup.rounds)
 
-    def _look(self) -> None:
-        self._attendance.look(self._machine.below)
+    def _every_second(self) -> None:
+        self._attendance.update(self._machine.below)
 
     def _describe(self, welcome: Welcome) -> Setup:
         return Setup(

@@ -1,12 +1,11 @@
-"""One round of the cloud, and of its helper: add up, add noise, step.
+"""One round of the cloud: add up, add noise, step; after the last test the answer.
 
 It hands raw sums to a sampler and passes on what that releases, and nothing else.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from functools import lru_cache
+from collections.abc import Iterable, Sequence
 from typing import Protocol, final
 
 import numpy as np
@@ -26,24 +25,20 @@ from sottovoce.errors import InputError
 from sottovoce.kernels.cloud_kernel import make_cloud
 from sottovoce.kernels.core.plain import LANES
 from sottovoce.kernels.run_kernel import normals, stream_seed
-from sottovoce.network.config import RunConfig
 from sottovoce.network.failures import DivergedError
-from sottovoce.network.identity.pledges import HelperKeys, terms_of
-from sottovoce.network.masks import MaskSums, Stream
-from sottovoce.network.protocol.actions import AnswerRound, JournalRow, Part, Record
+from sottovoce.network.protocol.actions import Part, Record
 from sottovoce.network.protocol.codec import (
     MASK_HEAD,
     Integers,
     MalformedError,
     pack,
-    pack_whole,
+    pack_release,
     unpack,
 )
 from sottovoce.network.protocol.collected import ContributionTotals, merge_gaps
 from sottovoce.network.protocol.messages import Gap
 from sottovoce.network.protocol.receipt import next_digest
-from sottovoce.network.setup import parties_of, ranges_of
-from sottovoce.privacy.adjacency import Trajectory
+from sottovoce.network.setup import ranges_of
 from sottovoce.privacy.feasibility import answer_shares, answer_weights
 from sottovoce.privacy.noise_plan import NoisePlan
 from sottovoce.privacy.sampler import Released, ResidueSampler, Sampler, SecureSampler, grid_of
@@ -54,7 +49,7 @@ from sottovoce.problem.numeric import Numeric
 _FARTHEST = 2**33
 """Grid steps that the noise of both halves moves a sum at most: 90 standard deviations."""
 
-_SESSIONS = 1 << 14  # connections whose masks a helper has at hand
+_UP = 1.0 + 2.0**-30  # rounds a bound up: far above the error of a few float64 operations
 
 _UNMASKED = (
     "a sum left its certified range (an agent broke the protocol, or its key for masks is not the "
@@ -63,10 +58,10 @@ _UNMASKED = (
 
 
 class CloudRelease(Protocol):
-    """What agents said, turned into what is released, and that into what the cloud steps with."""
+    """Contributions, turned into what is released, and that into what the cloud steps with."""
 
     def release(self, parts: Sequence[Part], sampler: Sampler, answer: bytes) -> Released:
-        """Add noise to what was said; ``answer`` is the helper's, of a split cloud."""
+        """Add noise to contributions; ``answer`` is the helper's, of a split cloud."""
 
     def outputs(self, values: Array) -> tuple[Array, Array]:
         """Return the sums, or values of all constraints, and the gradient entries."""
@@ -74,7 +69,7 @@ class CloudRelease(Protocol):
 
 @final
 class Rounds:
-    """Turns what was said in a round into the record that is committed and sent.
+    """Turns the contributions of a round into the record that is committed and sent.
 
     ``y = s(x(k)) + w(k)`` and ``lambda(k+1) = cloud_round(y)``; or what ``plan.release`` makes of
     states. The sampler has one output per noisy output of the plan, in order.
@@ -94,24 +89,20 @@ class Rounds:
             self._release, self._state = _Sums(plan), PriceState(plan, algorithm, rounds)
         self._sampler = sampler
         self._grid = grid_of(noisy_sigma(plan))
-        self._verdict = None if plan.feasible is None else Verdict(plan, rounds)
+        self._test = None if plan.feasible is None else AnswerTest(plan, rounds)
         self.prepare()
 
     def prepare(self) -> None:
-        """Draw the noise of rounds to come, before their contributions are known.
-
-        The next round's is there afterwards; that of the rounds after it is drawn meanwhile.
-        """
+        """Draw the noise of rounds to come, before their contributions are known."""
         if isinstance(self._sampler, SecureSampler):
-            self._sampler.refill(releases=1)
-            self._sampler.refill_beside()
+            draw_ahead(self._sampler)
 
     def restart(self, sampler: Sampler) -> None:
         """Begin another run, from round 1."""
         self._sampler = sampler
         self._state.restart()
-        if self._verdict is not None:
-            self._verdict.restart()
+        if self._test is not None:
+            self._test.restart()
 
     def play(
         self,
@@ -132,8 +123,8 @@ class Rounds:
         released = self._release.release(parts, self._sampler, answer)
         if isinstance(self._release, _Sums) and not self._release.plausible(released):
             raise DivergedError(k, _UNMASKED)
-        missed = () if self._verdict is None else self._verdict.news(parts)
-        record = self._stepped(k, released.values, release_bytes(released), previous, held, missed)
+        missed = () if self._test is None else self._test.new_gaps(parts)
+        record = self._stepped(k, released.values, pack_release(released), previous, held, missed)
         return replace(record, parts=parts), released
 
     def replay(
@@ -165,8 +156,8 @@ class Rounds:
         y, entries = self._release.outputs(values)
         sent_price, confirmed = self._state.take(k, y), None
         price = self._state.price
-        if self._verdict is not None:
-            confirmed = self._verdict(k, self._state.averaged, held, missed)
+        if self._test is not None:
+            confirmed = self._test(k, self._state.averaged, held, missed)
         return Record(
             k=k,
             parts=(),
@@ -229,8 +220,8 @@ class PriceState:
 
 
 @final
-class Verdict:
-    """Follows the T rounds of a plan with margins, and judges the averaged release after the last.
+class AnswerTest:
+    """Follows the T rounds of a plan with margins, and tests the averaged release after the last.
 
     Where an agent's last contribution was reused, the state it averages need not be the one that
     was released: their contributions differ by its range at most, which counts with the weight of
@@ -247,45 +238,45 @@ class Verdict:
 
     def restart(self) -> None:
         """Forget all rounds."""
-        self._off = np.zeros(self._sums)
+        self._discrepancy = np.zeros(self._sums)
         self._gaps: set[Gap] = set()
 
-    def news(self, parts: Iterable[Part]) -> tuple[Gap, ...]:
-        """Return the gaps that agents speak of and that are not known yet."""
+    def new_gaps(self, parts: Iterable[Part]) -> tuple[Gap, ...]:
+        """Return the gaps that agents report and that are not known yet."""
         return tuple(sorted({gap for part in parts for gap in part.missed} - self._gaps))
 
     def __call__(
         self, k: int, averaged: Array, held: frozenset[int], missed: Iterable[Gap] = ()
     ) -> bool | None:
-        """Hear of round k; return whether the answer is confirmed after the last, else None.
+        """Take round k; return whether the answer is confirmed after the last, else None.
 
         ``averaged`` are the releases up to it, ``held`` the agents whose last contribution was
         reused in it, ``missed`` gaps in averages that are known since.
         """
         self._gaps.update(missed)
-        if held or self._off.any():
+        if held or self._discrepancy.any():
             share = float(answer_shares(k, self._rounds)[0])
-            self._off = self._off + share * (self._reach(held) - self._off)
+            self._discrepancy = self._discrepancy + share * (self._widths(held) - self._discrepancy)
         if k < self._rounds:
             return None
-        off = self._off + self._lacking()
-        return bool(self._feasible.confirmed(averaged, off * (1.0 + 2.0**-30))[0])
+        discrepancy = (self._discrepancy + self._gap_discrepancy()) * _UP
+        return bool(self._feasible.confirmed(averaged, discrepancy)[0])
 
-    def _lacking(self) -> Array:
-        """How far the answer can be off where averages have gaps."""
-        off = np.zeros(self._sums)
-        weights = answer_weights(self._rounds) if self._gaps else off
+    def _gap_discrepancy(self) -> Array:
+        """How far gaps in averages can move the answer from the averaged release."""
+        discrepancy = np.zeros(self._sums)
+        weights = answer_weights(self._rounds) if self._gaps else discrepancy
         for first, last, begin, end in merge_gaps(self._gaps):
             share = float(weights[begin - 1 : end].sum())
-            off += share * self._reach(range(first, last + 1))
-        return off
+            discrepancy += share * self._widths(range(first, last + 1))
+        return discrepancy
 
-    def _reach(self, agents: Iterable[int]) -> Array:
-        """How far the contributions of these agents together can be apart."""
-        reach = np.zeros(self._sums)
+    def _widths(self, agents: Iterable[int]) -> Array:
+        """The widths of the ranges of what these agents contribute together."""
+        widths = np.zeros(self._sums)
         sums, grid, least, most = self._ranges.of(np.array(sorted(agents), dtype=np.int64) - 1)
-        reach[sums] = (most - least) * grid
-        return reach
+        widths[sums] = (most - least) * grid
+        return widths
 
 
 @final
@@ -335,72 +326,10 @@ class _Sums:
         return y, np.zeros(0)
 
 
-class Blinding(Protocol):
-    """Adds noise to integers modulo 2^64; ``SecureSampler`` does."""
-
-    def blind(self, residues: Integers) -> Integers:
-        """Return the numbers with noise."""
-
-
-@final
-class Answers:
-    """The helper's arithmetic in one run, and its ``HelperRun``: ``sum_i m_i(k) + w(k) mod 2^64``.
-
-    ``sign`` signs what is asked of agents; the helper's own key does by default.
-    """
-
-    def __init__(
-        self,
-        plan: NoisePlan,
-        config: RunConfig,
-        keys: HelperKeys,
-        sampler: Blinding,
-        *,
-        sign: Callable[[bytes], bytes] | None = None,
-    ) -> None:
-        self._parties = lru_cache(maxsize=_SESSIONS)(parties_of(plan))
-        self._noisy = np.flatnonzero(plan.sigma > 0)
-        self.config_hash, self.rounds = config.hash, config.rounds
-        self.certified = keys.certified
-        self._sign = keys.sign if sign is None else sign
-        self._sampler = sampler
-        self._secret = lru_cache(maxsize=_SESSIONS)(keys.secret)
-        self._stream = lru_cache(maxsize=_SESSIONS)(self._new_stream)
-        self._total = MaskSums(self._noisy.size)
-        self.hold = not isinstance(plan.hide, Trajectory)
-
-    def pledge(self, agents: tuple[int, ...], key: bytes) -> bytes:
-        """Sign what the run asks of agents."""
-        return self._sign(terms_of(self.config_hash, key, self._parties(agents)))
-
-    def answer(self, question: AnswerRound) -> JournalRow:
-        """Return the answer to a question, to be committed before it is sent."""
-        parties = [self._stream(p.agents, p.mask.key, p.mask.session) for p in question.taken]
-        rounds = [participant.mask.round for participant in question.taken]
-        if set(rounds) == {question.k}:
-            total = self._total(question.k, parties)
-        else:
-            total = np.zeros(self._noisy.size, dtype=np.int64)
-            for (stream, places), k in zip(parties, rounds, strict=True):
-                total[places] += stream.rounds(k, 1)[0]
-        values = pack_whole(self._sampler.blind(total))
-        digest = next_digest(question.previous, question.k, question.question, values)
-        return JournalRow(k=question.k, context=question.question, release=values, digest=digest)
-
-    def _new_stream(
-        self, agents: tuple[int, ...], key: bytes, session: bytes
-    ) -> tuple[Stream, Integers]:
-        """The masks of a session, and the noisy sums that they belong to."""
-        sums = self._parties(agents).sums
-        stream = self._secret(key).stream(self.config_hash, session, agents, sums.size)
-        return stream, np.searchsorted(self._noisy, sums)
-
-
-def release_bytes(released: Released) -> bytes:
-    """Return a release as it is stored: integers on the grid, or floats of a simulation."""
-    if released.multiples is None:
-        return pack(released.values)
-    return np.ascontiguousarray(released.multiples, dtype="<i8").tobytes()
+def draw_ahead(sampler: SecureSampler) -> None:
+    """Draw the next round's noise now, and that of the rounds after it meanwhile."""
+    sampler.refill(releases=1)
+    sampler.refill_beside()
 
 
 def deployed_sampler(plan: NoisePlan) -> Sampler:

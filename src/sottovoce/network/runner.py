@@ -9,7 +9,6 @@ only way.
 from __future__ import annotations
 
 import asyncio
-import inspect
 import logging
 from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -36,7 +35,7 @@ from sottovoce.network.protocol.cloud_machine import CloudMachine, CloudPhase
 from sottovoce.network.protocol.messages import Code, Done
 
 if TYPE_CHECKING:  # agents run without noise and a ledger
-    from sottovoce.network.journal import Status
+    from sottovoce.network.journal import Journal, Status
     from sottovoce.network.protocol.messages import FromCloud
     from sottovoce.network.round_arithmetic import Rounds
     from sottovoce.network.transport.client import Client
@@ -45,21 +44,17 @@ if TYPE_CHECKING:  # agents run without noise and a ledger
     from sottovoce.privacy.sampler import Released
 
 
-class RunLog(Protocol):
-    """Where refusals and the end of a run are written: a ``Journal``, or in memory."""
+class RoundStore(Protocol):
+    """Where a cloud's rounds, refusals and end are written: a ``CloudStore``, or in memory."""
+
+    def commit(self, record: Record, released: Released) -> None:
+        """Write a round durably."""
 
     def incident(self, code: Code, agents: tuple[int, ...], k: int) -> None:
         """Count a refusal."""
 
     def end(self, status: Status, reason: str = "") -> None:
         """End the run."""
-
-
-class RoundStore(RunLog, Protocol):
-    """Where a cloud's rounds are written as well: a ``CloudStore``, or in memory."""
-
-    def commit(self, record: Record, released: Released) -> None:
-        """Write a round durably."""
 
 
 class Connections(Protocol):
@@ -80,7 +75,7 @@ Handlers: TypeAlias = Mapping[
 
 @final
 class Outcome:
-    """The end of one run, for those who wait for it; these agents, from 1, must hear of it."""
+    """The end of one run, for those who wait for it; these agents, from 1, must learn of it."""
 
     def __init__(self, agents: Sequence[int] = ()) -> None:
         self.failure: SottovoceError | None = None
@@ -116,7 +111,7 @@ class Outcome:
             async with asyncio.timeout(linger):
                 await self._known.wait()
         except TimeoutError:
-            note("agents missed the end", agents=sorted(self._uninformed)[:16])
+            note("end-missed", agents=sorted(self._uninformed))
         self._raise()
 
     def _raise(self) -> None:
@@ -137,7 +132,7 @@ class Runner:
         handlers: Handlers,
         outcome: Outcome,
         *,
-        journal: RunLog | None = None,
+        journal: Journal | RoundStore | None = None,
         refused: Counter[str] | None = None,
         agents_of: Callable[[int], tuple[int, ...]] = lambda peer: (),
     ) -> None:
@@ -174,7 +169,7 @@ class Runner:
         """
 
         def reconnect(action: Reconnect) -> None:
-            note("hung up", level=logging.WARNING, code=str(action.code))
+            note("reconnecting", level=logging.WARNING, code=str(action.code))
             machine.lost()
 
         handlers: Handlers = {Reconnect: reconnect, **self._handlers}
@@ -184,7 +179,9 @@ class Runner:
             while queue:
                 action = queue.popleft()
                 after = handlers[type(action)](action)
-                queue.extend((await after if inspect.isawaitable(after) else after) or ())
+                if after is not None and not isinstance(after, list):
+                    after = await after
+                queue.extend(after or ())
             return machine.conversing
 
         await client.serve(
@@ -307,7 +304,7 @@ class CloudRunner(Runner):
         try:
             record, released = self._rounds.play(full.k, full.parts, previous, full.held, answer)
         except DivergedError as error:
-            # A run without an outcome ends for good; agents hear that, and never a wild price.
+            # A run without an outcome ends for good; agents learn that, and never get a wild price.
             self._store.end("failed", f"{error.reason} in round {error.k:,}")
             self._outcome.fail(error)
             return machine.failed()

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import time
 from abc import ABC, abstractmethod
 from collections import Counter, deque
 from collections.abc import Sequence
-from typing import Any, Final, final
+from typing import Any, Final, Generic, TypeVar, final
 
+from sottovoce.arguments import path_of
+from sottovoce.network import LINGER_SECONDS
+from sottovoce.network.identity.certificates import Authorization
 from sottovoce.network.journal import Journal
 from sottovoce.network.journal_file import utc
 from sottovoce.network.observe.logs import note
-from sottovoce.network.observe.metrics import Metrics
+from sottovoce.network.observe.operator_pages import Metrics
 from sottovoce.network.process import Supervisor
 from sottovoce.network.protocol.cloud_machine import CloudMachine
 from sottovoce.network.runner import Outcome
@@ -29,48 +33,89 @@ RECENT: Final = 100  # rounds over which those who answered last are counted
 NAMED: Final = 100
 """Agents named on a page; a page must stay readable where a whole fleet is missing."""
 
-LOGGED: Final = 16  # agents named in a line of the log
+Result = TypeVar("Result")
 
 
-class Service(ABC):
-    """A process that others connect to, for a run of these agents, from 1."""
+class Service(ABC, Generic[Result]):
+    """A process that others connect to, for a run of these agents, from 1.
+
+    A role opens its files and listens in ``_start``, checks the run in ``_every_second``, and
+    returns in ``_result`` how it ended.
+    """
+
+    keys: str | os.PathLike[str]
+    listen: tuple[str, int]
 
     def __init__(self, agents: Sequence[int] = ()) -> None:
         self._attendance = Attendance(agents)
         self._metrics = Metrics()
         self._outcome = Outcome(agents)
         self._supervisor = Supervisor(self._outcome.fail)
+        self._folder = path_of("keys", self.keys)
+        self._authorization: Authorization
         self._store: Journal | None = None
         self._fence: Fence | None = None
-        self._server: Server | None = None
-
-    @property
-    def _listening(self) -> Server:
-        assert self._server is not None  # noqa: S101  there is one before anybody is heard
-        return self._server
+        self.opened = asyncio.Event()
+        """Set when it listens: a relay does once it has heard of its run."""
+        self._server: Server
 
     @abstractmethod
     async def _start(self) -> None:
         """Open the files, and listen."""
 
     @abstractmethod
-    def _look(self) -> None:
+    def _every_second(self) -> None:
         """Every second, besides what all services do."""
+
+    @abstractmethod
+    def _result(self) -> Result:
+        """How the run ended."""
+
+    @property
+    def port(self) -> int:
+        """The port it listens on."""
+        return self._server.port
+
+    async def run(self, *, linger: float = LINGER_SECONDS) -> Result:
+        """Serve until the run is over and every agent knows, or ``linger`` seconds longer.
+
+        Raises:
+            HaltedError: the store was rolled back.
+            DivergedError: prices diverged.
+            StoreError: the store is damaged, or has lost rounds that were released.
+            DiskError, UnavailableError: store or ledger cannot be written now; start again.
+            BusyError: another process has the store or the port.
+            BudgetError: the ledger has no room for the run.
+            RollbackError: the ledger knows rounds that the store does not hold as they were sent.
+            RefusedError: the cloud refuses this relay, or is not the cloud it used to be.
+            ExpiredError: its certificate has expired.
+        """
+        await self.start()
+        try:
+            return await self.finished(linger=linger)
+        finally:
+            await self.stop()
 
     async def start(self) -> None:
         """Open the files, and listen; what fails leaves nothing open."""
         try:
+            self._authorization = Authorization(self._folder)
             await self._start()
         except BaseException:
             self._close_files()
             raise
         self._supervisor.start("tick", self._tick())
 
+    async def finished(self, *, linger: float = LINGER_SECONDS) -> Result:
+        """Wait for the end of the run."""
+        await self._outcome.wait(linger=linger)
+        return self._result()
+
     async def stop(self) -> None:
         """Close every connection and give the files back."""
         try:
             await self._supervisor.stop()
-            if self._server is not None:
+            if self.opened.is_set():
                 await self._server.close()
         finally:
             self._close_files()
@@ -86,10 +131,13 @@ class Service(ABC):
                 note=f"sottovoce {role}",
             )
 
-    async def _listen_at(self, server: Server, listen: tuple[str, int]) -> None:
-        await server.open(listen, self._supervisor)
+    async def _serve(self, server: Server, k: int) -> None:
+        """Listen, as round k is collected."""
+        await server.open(self.listen, self._supervisor)
         self._server = server
+        self.opened.set()
         self._metrics.start()
+        note("listening", port=server.port, round=k)
 
     async def _tick(self) -> None:
         """Every second: write incidents; drop peers that are revoked, expired or overdue."""
@@ -97,9 +145,9 @@ class Service(ABC):
             await asyncio.sleep(TICK_SECONDS)
             if self._store is not None:
                 self._store.flush()
-            if self._server is not None:
+            if self.opened.is_set():
                 self._server.check()
-                self._look()
+                self._every_second()
 
     def _close_files(self) -> None:
         """Close the ledger's fence and the store, the store even if the fence fails."""
@@ -113,25 +161,25 @@ class Service(ABC):
 
 @final
 class Attendance:
-    """Who is missing and since when, and who held the last rounds up: identities, never states."""
+    """Who is missing and since when, and who delayed the last rounds: identities, never states."""
 
     def __init__(self, agents: Sequence[int]) -> None:
-        self._everybody = agents
+        self._agents = agents
         self._since = dict.fromkeys(agents, time.time())
         self._last: deque[tuple[int, ...]] = deque(maxlen=RECENT)
 
-    def look(self, machine: CloudMachine) -> None:
+    def update(self, machine: CloudMachine) -> None:
         """Log who has come and gone since the last look; a fleet is counted when some have."""
         present, now = machine.present, time.time()
-        absent = [a for a in self._everybody if a not in present and a not in self._since]
+        absent = [a for a in self._agents if a not in present and a not in self._since]
         returned = [a for a in self._since if a in present]
         self._since.update(dict.fromkeys(absent, now))
         for agent in returned:
             del self._since[agent]
         if absent:
-            note("absent", level=logging.WARNING, agents=absent[:LOGGED], missing=self.missing)
+            note("agents-absent", level=logging.WARNING, agents=absent, missing=self.missing)
         if returned:
-            note("present", agents=returned[:LOGGED], missing=self.missing)
+            note("agents-present", agents=returned, missing=self.missing)
 
     def completed(self, agents: Sequence[int]) -> None:
         """A round is complete; these agents were the last, or were held."""
@@ -151,7 +199,7 @@ class Attendance:
             for agent, since in longest[:NAMED]
         ]
 
-    def laggards(self) -> list[dict[str, Any]]:
+    def last_to_answer(self) -> list[dict[str, Any]]:
         """Return whom all others waited for in the last 100 rounds, the most frequent first.
 
         "agents" are those on one connection, such as "1-250", or those held in a round.

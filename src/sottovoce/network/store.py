@@ -1,39 +1,45 @@
 """The cloud's journal: every round is here, durably, before a byte of it leaves the cloud.
 
-It also holds what agents said in the last committed round, to tell a repeated message
+It also holds the contributions of the last committed round, to tell a repeated message
 from a conflicting one: mode 0600, and each commit erases the round before, the end of the run the
 last one, unless ``keep_states`` asks otherwise. Releases, prices and incidents stay; what the
-algorithm remembers is worked out from them.
+algorithm remembers is worked out from them. Summaries and transcripts of a store are read while
+a cloud may be writing to it.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
-from typing import Final, TypeAlias, final
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, final
 
 import msgspec
+import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
+from sottovoce.algorithm.algorithm import PriceRounds, noisy_shares
 from sottovoce.errors import PrivacyError
-from sottovoce.network.config import RunConfig, read_config
+from sottovoce.network.config import RunConfig, algorithm_of, read_config
 from sottovoce.network.failures import StoreError
-from sottovoce.network.journal import Journal
+from sottovoce.network.journal import Journal, JournalReader, RunNote, Status
 from sottovoce.network.journal_file import damaged
 from sottovoce.network.protocol.actions import Commit, JournalRow, Part, Party, Record, Setup
-from sottovoce.network.protocol.codec import pack
+from sottovoce.network.protocol.codec import Floats, pack, pack_release, unpack
 from sottovoce.network.protocol.messages import Gap
-from sottovoce.network.round_arithmetic import Rounds, release_bytes
 from sottovoce.privacy.adjacency import Trajectory
 from sottovoce.privacy.noise_plan import NoisePlan
-from sottovoce.privacy.sampler import Released
+
+if TYPE_CHECKING:  # a store is read without noise and rounds
+    from sottovoce.network.round_arithmetic import Rounds
+    from sottovoce.privacy.sampler import Released
 
 Absences: TypeAlias = tuple[tuple[int, ...], tuple[Gap, ...]]
 """Agents whose last contribution was reused in a round, and gaps in averages known since."""
 
 Said: TypeAlias = tuple[tuple[tuple[int, ...], bytes], ...]
-"""Who spoke in a round, agents by their numbers, and what, as it travelled."""
+"""Who contributed to a round, agents by their numbers, and what, as it travelled."""
 
 
 class _StoredPart(Struct, frozen=True, array_like=True):
@@ -83,7 +89,7 @@ class CloudStore(Journal):
         row = JournalRow(
             k=record.k,
             context=pack(record.price),
-            release=release_bytes(released),
+            release=pack_release(released),
             digest=record.digest,
             attendance=_encoder.encode(attendance) if any(attendance) else b"",
             said=_encoder.encode([_stored(part) for part in record.parts]),
@@ -91,9 +97,9 @@ class CloudStore(Journal):
         self.append(row)
 
     def parts(self, party: Callable[[tuple[int, ...]], Party]) -> tuple[Part, ...]:
-        """Return what was said in the last round; a run that is over keeps nothing."""
-        said = () if self.last is None else said_in(self.last)
-        return tuple(Part(party=party(who), data=data) for who, data in said)
+        """Return the contributions of the last round; a run that is over keeps none."""
+        contributions = () if self.last is None else said_in(self.last)
+        return tuple(Part(party=party(who), data=data) for who, data in contributions)
 
     def keep_question(self, full: Commit, receipt: bytes) -> None:
         """Keep the question to the helper before it is asked: a cloud that is killed repeats it.
@@ -108,7 +114,7 @@ class CloudStore(Journal):
     def question(
         self, k: int, party: Callable[[tuple[int, ...]], Party]
     ) -> tuple[bytes, tuple[Part, ...]]:
-        """Return the receipt and what had been said of round k when the helper was asked."""
+        """Return the receipt and the contributions to round k when the helper was asked."""
         body = self.notes().get(_QUESTION)
         number, receipt, stored = (0, b"", ()) if body is None else _question.decode(body)
         if number != k:
@@ -120,7 +126,7 @@ class CloudStore(Journal):
     def _verify(self) -> None:
         super()._verify()
         if self.last is not None and self.last.said is None and self.run.status == "running":
-            raise damaged(self.path, "what was said in the last round is missing")
+            raise damaged(self.path, "the contributions of the last round are missing")
 
 
 def resumed(
@@ -128,7 +134,7 @@ def resumed(
 ) -> tuple[Record | None, dict[int, int]]:
     """Take all steps of a store's rounds again; every price must come out as it was sent.
 
-    Returned are the last round, and who was held in it, with the last round in which each spoke.
+    Returned are the last round, and who was held in it, with the round each contributed to last.
     """
     previous, last = setup.config_hash, None
     silent: dict[int, int] = {}
@@ -165,9 +171,94 @@ def attendance_in(row: JournalRow) -> Absences:
 
 
 def said_in(row: JournalRow) -> Said:
-    """Return who spoke in a round and what they said; nothing once it is erased."""
+    """Return who contributed to a round and what; nothing once it is erased."""
     stored = () if row.said is None else _said.decode(row.said)
     return tuple([(part.agents, part.data) for part in stored])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunSummary:
+    """What a store tells of its run, without contributions."""
+
+    config: RunConfig | None  # None before the first start
+    status: Status
+    reason: str  # why it was halted or failed
+    rounds: int  # released so far
+    price: tuple[float, ...]  # the answer so far, averaged or the latest; none of a helper
+    held: int  # agent-rounds in which an agent's last contribution was reused
+    incidents: dict[str, int]  # how many refusals per code
+    created: str  # when the run began, UTC
+
+
+def summarise(path: str | os.PathLike[str]) -> RunSummary:
+    """Read a store's summary; a cloud may be writing to it meanwhile."""
+    held, rounds, price = 0, 0, np.zeros(0)
+    with JournalReader.open(path) as journal:
+        run = journal.read_run()
+        config = _config(run)
+        for row, answer in _answers(run, journal.rounds()):
+            held += len(attendance_in(row)[0])
+            rounds, price = row.k, answer
+    return RunSummary(
+        config=config,
+        status=run.status,
+        reason=run.reason,
+        rounds=rounds,
+        price=tuple(price.tolist()),
+        held=held,
+        incidents=run.refused,
+        created=run.created,
+    )
+
+
+def answers(path: str | os.PathLike[str]) -> Floats:
+    """Return the prices to report after each round of a store, one row per round."""
+    with JournalReader.open(path) as journal:
+        return np.array([answer for _, answer in _answers(journal.read_run(), journal.rounds())])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class StoredTranscript:
+    """All rounds of a store, for an audit; contributions are as private as the store itself."""
+
+    config: RunConfig | None  # None before the first start
+    said: tuple[Said, ...] | None  # in every round; None if some round was not kept
+    multiples: Any  # the released integers, one row per round
+
+
+def transcript(path: str | os.PathLike[str]) -> StoredTranscript:
+    """Read every round of a store."""
+    with JournalReader.open(path) as journal:
+        config = _config(journal.read_run())
+        rows = list(journal.rounds())
+    every_round = tuple(said_in(row) for row in rows if row.said is not None)
+    return StoredTranscript(
+        config=config,
+        said=every_round if rows and len(every_round) == len(rows) else None,
+        multiples=np.array([np.frombuffer(row.release, dtype="<i8") for row in rows]),
+    )
+
+
+def _config(run: RunNote) -> RunConfig | None:
+    return read_config(run.config) if run.config else None
+
+
+def _answers(run: RunNote, rows: Iterable[JournalRow]) -> Iterator[tuple[JournalRow, Floats]]:
+    """Yield every round with the prices to report after it; a helper knows none."""
+    config = _config(run)
+    algorithm = None if config is None else algorithm_of(config.algorithm)
+    shares = None
+    if config is not None and isinstance(algorithm, PriceRounds):
+        shares = noisy_shares(algorithm, config.rounds)
+    answer: Floats | None = None
+    for row in rows:
+        price = unpack(row.context if run.role == "cloud" else b"")
+        if answer is None:
+            answer = before = np.zeros(price.size)
+        # What is averaged are the prices that led to what was released in the round.
+        answer = price if shares is None else answer + shares[row.k] * (before - answer)
+        before = price
+        yield row, answer
 
 
 def _stored(part: Part) -> _StoredPart:

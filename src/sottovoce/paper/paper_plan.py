@@ -165,6 +165,10 @@ def paper_plan(
 
 
 def _require_known_rows(cloud: CloudView) -> None:
+    if cloud.cost is not None:
+        raise PrivacyError(
+            "the paper's plan knows no public cost, got one: use the joint plan, sv.plan"
+        )
     for family in cloud.constraints:
         unknown = {
             "fleets": bool(family.sums),

@@ -37,6 +37,7 @@ from sottovoce.formula.tape import tape
 from sottovoce.problem.agents import Agents, Array, Group, RowName, owners, read_only, rewritten
 from sottovoce.problem.constraints import Constraint, FleetSum, row_symbols, without_rows
 from sottovoce.problem.decompose import affine_sums, name_affine
+from sottovoce.problem.fingerprint import fingerprint
 
 SumRow: TypeAlias = tuple[FleetSum, int]
 """A row of a sum over a fleet."""
@@ -139,13 +140,15 @@ def _as_sums(
 ) -> Cost:
     """A cost phi of the sums ``names``."""
     place = {s: k for k, s in enumerate(rows)}
-    ordered = sorted(names, key=lambda h: place.get(h, len(place)))
+    sums = sorted(names, key=lambda h: place.get(h, len(place)))
+    # By content: the same cost, written in another order, is one.
+    families = sorted(_families(sums, rows), key=lambda pair: fingerprint(pair[0]))
+    ordered = [h for _, members in families for h in members]
     symbols = {names[h]: symbol(f"s{k + 1}") for k, h in enumerate(ordered)}
-    families = list(_families(ordered, rows))
+    label = "cost {}" if len(families) > 1 else "cost"
     cost = Cost(
         families=tuple(
-            replace(family, name=f"cost {k + 1}" if len(families) > 1 else "cost")
-            for k, family in enumerate(families)
+            replace(family, name=label.format(k + 1)) for k, (family, _) in enumerate(families)
         ),
         symbols=tuple(symbols.values()),
         formula=substitute(phi, symbols),
@@ -241,8 +244,8 @@ def _norm(
 
 def _families(
     sums: Sequence[Expression], rows: Mapping[Expression, SumRow]
-) -> Iterator[Constraint]:
-    """The sums as rows; a whole total is one family."""
+) -> Iterator[tuple[Constraint, list[Expression]]]:
+    """The sums as rows, each family with those that it is of; a whole total is one family."""
     done: set[Expression] = set()
     for h in sums:
         if h in done:
@@ -250,14 +253,28 @@ def _families(
         whole = [s for s, (part, _) in rows.items() if h in rows and part is rows[h][0]]
         if len(whole) > 1 and done.isdisjoint(whole) and set(whole) <= set(sums):
             done.update(whole)
-            yield _family([rows[h][0]], ZERO)
+            yield _family([rows[h][0]], ZERO), whole
             continue
         pairs = [coefficient(term) for term in addends(h)]
-        parts = [
-            replace(part, terms=tuple(multiply(number(factor), t) for t in part.terms))
-            for part, factor in ((rows[s][0].only(rows[s][1]), f) for f, s in pairs if s in rows)
-        ]
-        yield _family(parts, add(*(multiply(number(f), e) for f, e in pairs if e not in rows)))
+        parts: dict[str, FleetSum] = {}
+        for factor, s in pairs:
+            if s in rows:
+                part = rows[s][0].only(rows[s][1])
+                part = replace(part, terms=(multiply(number(factor), part.terms[0]),))
+                name = part.group.name
+                parts[name] = _together(parts[name], part) if name in parts else part
+        named = add(*(multiply(number(f), e) for f, e in pairs if e not in rows))
+        yield _family([parts[name] for name in sorted(parts)], named), [h]
+
+
+def _together(one: FleetSum, other: FleetSum) -> FleetSum:
+    """The sum of two rows over one fleet, as one row."""
+    if one.weights is not None or other.weights is not None:
+        raise ProblemError(
+            f"cost must not add totals over {one.group.name} with weights inside one formula, got "
+            "several: write one total with the weights of their sum"
+        )
+    return replace(one, terms=(add(one.terms[0], other.terms[0]),))
 
 
 def _family(parts: Sequence[FleetSum], named: Expression) -> Constraint:

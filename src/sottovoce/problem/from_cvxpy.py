@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from sottovoce.errors import ProblemError
 from sottovoce.formula import functions
-from sottovoce.formula.canonical import canonical, expand
+from sottovoce.formula.canonical import add, canonical, expand, subtract
 from sottovoce.formula.expression import ZERO, Expression, Relation, expression
 from sottovoce.problem.agents import Agents, agents
 from sottovoce.problem.decompose import Owners, separated
@@ -58,20 +58,21 @@ _REDUCTIONS: Final[Mapping[str, Callable[..., Any]]] = {
 
 
 def from_cvxpy(problem: object, owners: Mapping[Any, str | Sequence[str]] | None = None) -> Problem:
-    """Return a cvxpy problem as agents that share constraints.
+    """Return a cvxpy problem as agents that share constraints and a public cost.
 
-        minimise sum_i f_i(x_i)   subject to   sum_i h_i(x_i) <= b,   x_i in X_i
+        minimise sum_i f_i(x_i) + U(s)   subject to   sum_i h_i(x_i) <= b,   x_i in X_i
 
     Args:
         problem: a ``cvxpy.Problem`` of affine, quadratic, absolute, norm, Huber, maximum, power,
-            exponential and logarithmic atoms; every term of its objective names one agent.
+            exponential and logarithmic atoms; terms of its objective that name several agents
+            become the public cost.
         owners: for each variable the name of the agent whose state it is part of, or a list of
             names, one for each of its rows; by default every variable is an agent. A state has
             the variables of its agent in this order, each row by row.
 
     Raises:
-        ProblemError: if a variable has no owner or no finite bounds, a term of the objective names
-            two agents, or an atom or a constraint is not supported; it is named.
+        ProblemError: if a variable has no owner or no finite bounds, or an atom or a constraint is
+            not supported; it is named.
     """
     if type(problem).__module__.partition(".")[0] != "cvxpy" or not hasattr(problem, "objective"):
         raise ProblemError(f"problem must be a cvxpy.Problem, got {problem!r:.60}")
@@ -85,9 +86,11 @@ def from_cvxpy(problem: object, owners: Mapping[Any, str | Sequence[str]] | None
             if equality or not _tightens(g, box):
                 one_agent = len({owner[s] for s in g.symbols}) == 1
                 (private if one_agent else coupling).append(g == 0 if equality else g <= 0)
+    objectives, cost = _objectives(stated.objective, values, states, owner)
     return Problem(
-        objectives=_objectives(stated.objective, values, states, owner),
+        objectives=objectives,
         constraints=coupling,
+        cost=cost,
         local=private,
         agents=_agents(states, values, box),
     )
@@ -162,21 +165,18 @@ def _agents(
 
 def _objectives(
     objective: Cvxpy, values: Values, states: Iterable[str], owner: Owners
-) -> list[Expression]:
-    """The terms of every agent; the first has the constant."""
+) -> tuple[list[Expression], Expression | None]:
+    """The terms of every agent, of which the first has the constant, and what mixes agents."""
     sign = -1 if type(objective).__name__ == "Maximize" else 1
     (value,) = np.ravel(_evaluate(objective.args[0], values))
     total = canonical(expression(sign * value))
-    terms, constant, mixing = separated(total, owner)
-    if mixing:
-        terms, constant, mixing = separated(expand(total), owner)
-    if mixing:
-        raise ProblemError(
-            f"each term of the objective must name one agent, got {mixing[0]}: give its variables "
-            "to one owner"
-        )
+    _, _, mixing = separated(total, owner)
+    cost = [term for term in mixing if separated(expand(term), owner)[2]]
+    apart = [term for term in mixing if term not in set(cost)]
+    alone = subtract(total, add(*mixing))
+    terms, constant, _ = separated(add(alone, *map(expand, apart)), owner)
     first, *others = [terms.get(name, ZERO) for name in states]
-    return [first + constant, *others]
+    return [first + constant, *others], add(*cost) if cost else None
 
 
 def _rows(constraint: Cvxpy, values: Values) -> Iterator[tuple[Expression, bool]]:

@@ -1,5 +1,8 @@
 """Numbers from formulas: f, g and their exact derivatives in float64, fleet by fleet.
 
+The public cost of sums counts in the objective's value; its derivatives are those of the epigraph
+form (``certificate.smooth_form``), where it is an agent's.
+
 Rows are those of g and, where they count, behind them the local rows of every agent: to a local row
 one agent adds. Derivatives are sparse arrays. Where a formula is not defined (a logarithm outside
 its domain, say) the answer is NaN or infinite, without a warning.
@@ -22,6 +25,7 @@ from sottovoce.formula.expression import Expression
 from sottovoce.formula.tape import Tape, tape
 from sottovoce.problem.agents import Array, Group, lower_bounds, upper_bounds
 from sottovoce.problem.constraints import Constraint, equalities, row_labels
+from sottovoce.problem.costs import cost_of
 from sottovoce.problem.fleets import Fleet, Index, Scalar, WeightedTerms, fleets_of, row_constants
 from sottovoce.problem.linear_rows import Matrix, sparse
 
@@ -310,6 +314,10 @@ class Numeric:
             if m.local.size and m.fleet.local is not None:
                 self.equality[m.local[:, len(m.fleet.local.inequalities) :]] = True
         self._constant: Matrix = None
+        self._costs = () if whole is None else whole.cloud.sums.costs
+        self._coupling = (
+            Numeric(whole.cloud, whole.cloud.sums.families) if whole and self._costs else None
+        )
 
     @property
     def rows(self) -> int:
@@ -364,13 +372,15 @@ class Numeric:
         return upper_bounds(self._sets or self.groups)
 
     def objective(self, x: Array) -> float:
-        """``sum_i f_i(x_i)``; NaN where an objective is code without a value."""
+        """``sum_i f_i(x_i) + U(s(x))``; NaN where an objective is code without a value."""
         values = [float(m.objective.values(m.fleet.of(x)).sum()) for m in self.members]
+        if self._coupling is not None:
+            values.append(float(cost_of(self._costs, self._coupling.constraints(x))))
         values += [np.nan if f is None else float(f(x[at])) for at, f in self._code]
         return sum(values)
 
     def objective_gradient(self, x: Array) -> Array:
-        """The gradients of all ``f_i`` in one vector, shape (N,)."""
+        """The gradients of all ``f_i`` in one vector, shape (N,), without that of U."""
         out = np.zeros(x.size)
         for m in self.members:
             out[m.fleet.columns] += m.objective.pullback(m.fleet.of(x), np.ones((1, 1))).ravel()

@@ -23,7 +23,7 @@ from sottovoce.formula.expression import NAN, ZERO, Expression
 from sottovoce.problem.agents import Array, Group, lower_bounds, read_only, upper_bounds
 from sottovoce.problem.code import Objective
 from sottovoce.problem.constraints import Constraint, row_labels
-from sottovoce.problem.costs import Cost, cost_of, read_cost
+from sottovoce.problem.costs import Cost, read_cost
 from sottovoce.problem.feasible import read_fallback, require_nonempty
 from sottovoce.problem.files.schema import check_settings
 from sottovoce.problem.fingerprint import fingerprint
@@ -54,8 +54,8 @@ class CloudView:
         cost: the public cost; None where there is none.
         sums: constraints and cost as sums, a public set and a function of them, which is how
             they are kept.
-        own: constraints that name one agent, or the agents of one fleet one by one.
-        kept: of these, per group, the rows that are no bounds; agents keep them locally.
+        separable: constraints that name one agent, or the agents of one fleet one by one.
+        local_rows: of these, per group, the rows that are no bounds; agents keep them locally.
         fingerprint: a hash of agents and constraints; certificates and plans carry it.
     """
 
@@ -63,8 +63,8 @@ class CloudView:
     constraints: tuple[Constraint, ...]
     cost: Cost | None
     sums: Sums
-    own: tuple[Constraint, ...]
-    kept: tuple[tuple[Row, ...], ...]
+    separable: tuple[Constraint, ...]
+    local_rows: tuple[tuple[Row, ...], ...]
     fingerprint: str
 
     @property
@@ -81,6 +81,10 @@ class CloudView:
     def size(self) -> int:
         """The number of scalar states, ``sum_i d_i``."""
         return sum(group.count * group.dim for group in self.groups)
+
+    def without_cost(self) -> CloudView:
+        """The same constraints and sums without the public cost."""
+        return replace(self, cost=None, sums=replace(self.sums, costs=()))
 
     def agent_labels(self) -> list[str]:
         """What people call the agents, in order."""
@@ -310,18 +314,16 @@ class Problem:
         ends = np.cumsum([group.count * group.dim for group in self.groups])
         parts = zip(self.groups, np.split(flat, ends[:-1]), strict=True)
         agents = {s: (g, part.reshape(g.count, g.dim)) for g, part in parts for s in g.symbols}
-        for own in self.cloud.own:
+        for own in self.cloud.separable:
             group, states = next(agents[s] for s in own.formulas[0].symbols if s in agents)
             values = Formulas(own.formulas, group).values(states)[0]
             rows.append(values[[np.argmax(violation(values, np.array(own.equality)))]])
             equality.append(np.array([own.equality]))
-        sums = self.cloud.sums
         with np.errstate(all="ignore"):
-            public = cost_of(sums.costs, Numeric(self.cloud, sums.families).constraints(flat))
             return Evaluation(
-                objective=numeric.objective(flat) + float(public),
+                objective=numeric.objective(flat),
                 rows=read_only(np.concatenate(rows)),
-                labels=(*self.cloud.row_labels(), *(own.name for own in self.cloud.own)),
+                labels=(*self.cloud.row_labels(), *(own.name for own in self.cloud.separable)),
                 equality=np.concatenate(equality),
             )
 
@@ -448,7 +450,7 @@ def _cloud(split: SplitConstraints, formula: Expression | None) -> CloudView:
     elif not constraints:
         raise ProblemError(
             "a problem needs at least one constraint that couples agents, or a public cost, got "
-            "neither: let every agent minimise its objective alone"
+            "none: let every agent minimise its objective alone"
         )
     kept = tuple(tuple((row.g, row.equality) for row in own) for own in split.kept)
     return CloudView(
@@ -456,8 +458,8 @@ def _cloud(split: SplitConstraints, formula: Expression | None) -> CloudView:
         constraints=constraints,
         cost=cost,
         sums=sums_of(held, constraints, cost),
-        own=tuple(split.own),
-        kept=split.kept,
+        separable=tuple(split.own),
+        local_rows=split.kept,
         fingerprint=fingerprint(
             held, constraints, *((kept,) if any(kept) else ()), *_content(cost)
         ),

@@ -318,11 +318,11 @@ def read_objectives(
 
 
 def written_cost(cost: object) -> Expression | None:
-    """Return ``cost=`` as a formula: one, or a total of one row."""
+    """Return ``cost=`` as a formula: one, or a total or an array of one row."""
     if cost is None:
         return None
-    if isinstance(cost, Total):
-        cost = cost[0] if len(cost) == 1 else cost
+    if isinstance(cost, Total | np.ndarray) and len(cost) == 1:
+        cost = cost[0]
     if not isinstance(cost, Expression):
         raise ProblemError(
             f"cost must be one convex formula of sums such as sv.sum_squares(base + "

@@ -44,7 +44,7 @@ from sottovoce.problem.decompose import (
     separated,
 )
 from sottovoce.problem.fleets import fleets_of
-from sottovoce.problem.linear_rows import Linear, coefficients, read_linear
+from sottovoce.problem.linear_rows import Linear, coefficients, entries_of, read_linear
 from sottovoce.problem.local import component_bounds, require_convex_row, rules_of
 from sottovoce.problem.stating import Row
 
@@ -287,9 +287,12 @@ def agents_of(sums: Sums, groups: Sequence[Group]) -> NDArray[np.int64]:
     """Return how many agents each sum is over, shape (p,)."""
     count = np.zeros(sums.count, dtype=np.int64)
     for fleet in fleets_of(groups, sums.families):
-        for part in fleet.parts():
-            for _, row, _, _ in part.entries(fleet.group.count):
-                np.add.at(count, row, 1)
+        for part in fleet.sums:  # not ``fleet.parts()``, which loads SciPy
+            weights = np.ones((1, fleet.group.count)) if part.weights is None else part.weights
+            row, _, _ = entries_of(weights)
+            terms = 1 if part.table else len(part.terms)
+            for t in range(terms):
+                np.add.at(count, part.row + row * terms + t, 1)
     return count
 
 

@@ -128,7 +128,8 @@ class AdviceRow:
         head = (("* " if chosen else "  ") + self.hide, up(self.epsilon, 3), f"{self.rounds:,}")
         if self.predicted is None:
             return (*head, "refused")
-        worst = self.predicted.rows.index(self.predicted.worst[0])
+        name = self.predicted.worst[0]
+        worst = self.predicted.rows.index(name) if name else None
         cells = [percent(share) for share in self.predicted.shares(worst)]
         if self.measured is not None:
             for column, share in enumerate(self.measured.shares(worst)):

@@ -26,7 +26,8 @@ from sottovoce.algorithm.algorithm import Algorithm
 from sottovoce.algorithm.dual_averaging import DualAveraging
 from sottovoce.arguments import instance, whole
 from sottovoce.errors import InputError
-from sottovoce.network.round_arithmetic import Blinding, deployed_sampler
+from sottovoce.network.helper_rounds import Blinding
+from sottovoce.network.round_arithmetic import deployed_sampler
 from sottovoce.privacy.adjacency import Kind
 from sottovoce.privacy.gaussian import Attacker, epsilon_of
 from sottovoce.privacy.noise_plan import NoisePlan

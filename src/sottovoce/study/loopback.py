@@ -30,6 +30,7 @@ from numpy.typing import ArrayLike
 
 from sottovoce.algorithm.algorithm import Algorithm
 from sottovoce.network.agent_group import AgentGroup
+from sottovoce.network.helper_rounds import Blinding, HelperRounds
 from sottovoce.network.identity.authority import new_key
 from sottovoce.network.identity.certificates import Identity, public_key
 from sottovoce.network.identity.pledges import HelperKeys
@@ -67,8 +68,8 @@ from sottovoce.network.protocol.codec import (
 from sottovoce.network.protocol.collected import ContributionTotals
 from sottovoce.network.protocol.helper_machine import HelperMachine
 from sottovoce.network.protocol.messages import Code, Masked, State, Welcome
-from sottovoce.network.protocol.receipt import Notary
-from sottovoce.network.round_arithmetic import Answers, Blinding, Rounds, noisy_sigma
+from sottovoce.network.protocol.receipt import ReceiptSigner
+from sottovoce.network.round_arithmetic import Rounds, noisy_sigma
 from sottovoce.network.runner import CloudRunner, Handlers, Outcome, Runner
 from sottovoce.network.setup import make_config, setup_of
 from sottovoce.network.transport.helper_link import HelperLink
@@ -119,7 +120,7 @@ class Played:
         states: x(k) that agents contributed from, one row per round.
         releases: what was released, round by round.
         frames: what the cloud sent, with the connection of each.
-        masked: every masked contribution as a split cloud has seen it, by connection, in order.
+        masked: every masked contribution as a split cloud has seen it: connection, round, bytes.
         sums: per round, what is left when the split cloud has taken the masks off, in grid steps.
         noise: per round, the noise that the helper has drawn: its answer without the masks.
     """
@@ -127,7 +128,7 @@ class Played:
     states: Array
     releases: list[Released] = field(default_factory=list)
     frames: list[tuple[int, bytes]] = field(default_factory=list)
-    masked: list[tuple[int, bytes]] = field(default_factory=list)
+    masked: list[tuple[int, int, bytes]] = field(default_factory=list)
     sums: list[Integers] = field(default_factory=list)
     noise: list[Integers] = field(default_factory=list)
 
@@ -176,10 +177,10 @@ class Loopback:
         self.masks: Integers
         """The sum of masks that noise was added to last: the helper knows it."""
         self._noise = SecureSampler(noisy_sigma(plan)) if helper is None else helper
-        self.answers: Answers | None = None
+        self.answers: HelperRounds | None = None
         if self.setup.split:
             sign = self.keys.sign
-            self.answers = Answers(plan, config, self.keys.helper, self, sign=sign)
+            self.answers = HelperRounds(plan, config, self.keys.helper, self, sign=sign)
         self.masked_totals = ContributionTotals(plan.cloud.sums.count, skip=MASK_HEAD)
         self.noisy = np.flatnonzero(plan.sigma > 0)
 
@@ -220,7 +221,7 @@ class _Run:
         setup, self.digests = loopback.setup, dict[int, bytes]()
         states = sum(columns.size for columns in loopback.columns)
         self.outcome, self.played = Outcome(), Played(states=np.empty((setup.rounds, states)))
-        self.cloud = CloudMachine(setup, Notary(_KEY, setup.config_hash), self.digests.get)
+        self.cloud = CloudMachine(setup, ReceiptSigner(_KEY, setup.config_hash), self.digests.get)
         self.runner = CloudRunner(self.cloud, loopback.rounds, self, self.outcome)
         self.runner.server, self.runner.later = self, self._later
         if loopback.answers is not None:
@@ -275,7 +276,7 @@ class _Run:
         self.cloud.connect(peer, frozenset(machine.agents))
         self.runners[peer].on(machine.connected)
 
-    def _join_helper(self, answers: Answers) -> None:
+    def _join_helper(self, answers: HelperRounds) -> None:
         digests: dict[int, bytes] = {}
         helper = HelperMachine(lambda text: answers, _KEY, digests.get)
 
@@ -332,7 +333,7 @@ class _Run:
     def _cloud_receives(self, peer: int, frame: bytes) -> None:
         message = decode_from_agent(frame)
         if isinstance(message, Masked):
-            self.played.masked.append((peer, message.values))
+            self.played.masked.append((peer, message.round, message.values))
         self.runner.on(self.cloud.receive, peer, message)
 
     def _save(self, peer: int, action: Save) -> None:
@@ -436,14 +437,15 @@ def _difference(first: Any, second: Any) -> str:
     return f"{', '.join(fields)} of a {type(first).__name__.lower()} message"
 
 
-def masks_reused(masked: Iterable[tuple[int, bytes]], parties: tuple[Party, ...]) -> bool:
-    """Whether two different contributions of a connection are behind one mask.
+def masks_reused(masked: Iterable[tuple[int, int, bytes]], parties: tuple[Party, ...]) -> bool:
+    """Whether two contributions of a connection are behind one mask, repeated messages apart.
 
-    Their difference is then one of contributions, which lies in a known range; that of two
-    contributions behind different masks is any number of 64 bits.
+    Their difference is then one of contributions, which lies in a known range, 0 where two rounds
+    have the same contribution; behind different masks it is any number of 64 bits.
     """
     for peer, party in enumerate(parties):
-        sent = list(dict.fromkeys(data for sender, data in masked if sender == peer))
+        said = dict.fromkeys((k, data) for sender, k, data in masked if sender == peer)
+        sent = [data for _, data in said]
         width = (party.most - party.least).astype(np.float64)
         chance = float(np.prod(np.minimum(1.0, (2 * width + 1) / 2.0**64)))
         if chance * len(sent) ** 2 > FALSE_ALARM / 100:

@@ -20,10 +20,9 @@ from scipy.stats import binom, kstest
 
 from sottovoce.errors import InputError
 from sottovoce.network.config import algorithm_of
-from sottovoce.network.observe.run_summary import transcript
 from sottovoce.network.protocol.codec import unpack, unpack_whole
 from sottovoce.network.setup import make_config, parties_of
-from sottovoce.network.store import Said
+from sottovoce.network.store import Said, transcript
 from sottovoce.privacy.noise_plan import NoisePlan
 from sottovoce.privacy.sampler import STEPS, Integers, grid_of
 from sottovoce.privacy.statement import down

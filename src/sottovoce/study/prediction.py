@@ -23,6 +23,7 @@ from sottovoce.privacy.limit import linearised
 from sottovoce.privacy.noise_plan import NoisePlan
 from sottovoce.problem.agents import Array, read_only
 from sottovoce.problem.constraints import equalities
+from sottovoce.problem.costs import cost_of
 from sottovoce.problem.numeric import Numeric
 from sottovoce.problem.problem import CloudView, Problem
 
@@ -98,9 +99,9 @@ class Prediction:
             )
         return ""
 
-    def shares(self, row: int) -> tuple[float | None, ...]:
+    def shares(self, row: int | None) -> tuple[float | None, ...]:
         """Return the figures of a table: the noise of a row, and what holds for all of them."""
-        noise = float(self.noise[row])
+        noise = None if row is None else float(self.noise[row])
         return noise, self.violation, self.feasibility_cost, self.x, self.objective
 
     def data(self) -> dict[str, object]:
@@ -121,6 +122,8 @@ class Response:
     Attributes:
         x_sq: per sum the mean over components of ``(dx_c / dw_o / width_c)^2``, shape (p,).
         rows: ``dg_j / dw_o``, shape (m, p).
+        sums: s at the saddle point, shape (p,).
+        sum_rows: ``ds / dw``, shape (p, p).
         objective: ``df / dw_o``, shape (p,).
         curvature: ``d2f / dw^2 = dlambda / dw``, shape (p, p).
         g: ``g_j`` at the saddle point, 0 where it is active, shape (m,).
@@ -131,6 +134,8 @@ class Response:
     saddle: ReferenceOptimum
     x_sq: Array
     rows: Array
+    sums: Array
+    sum_rows: Array
     objective: Array
     curvature: Array
     g: Array
@@ -147,12 +152,15 @@ def response(problem: Problem, saddle: ReferenceOptimum) -> Response:
     system, p = linearised(problem, saddle), problem.cloud.sums.count
     stated = Numeric(problem)
     slopes = stated.jacobian(saddle.x)
+    coupling = Numeric(problem.cloud, problem.cloud.sums.families)
+    sum_slopes, sum_rows = coupling.jacobian(saddle.x), np.zeros((p, p))
     width, counted = _counted(problem.cloud, system.flat)
     x_sq, rows, objective = np.zeros(p), np.zeros((problem.rows, p)), np.zeros(p)
     for o, dx in system.moves():
         if counted.any():
             x_sq[o] = np.mean(np.square(dx[counted] / width[counted]))
         rows[:, o], objective[o] = slopes @ dx, system.slope @ dx
+        sum_rows[:, o] = sum_slopes @ dx
     g = stated.constraints(saddle.x)
     g[list(saddle.active)] = 0.0
     return Response(
@@ -160,6 +168,8 @@ def response(problem: Problem, saddle: ReferenceOptimum) -> Response:
         saddle=saddle,
         x_sq=x_sq,
         rows=rows,
+        sums=coupling.constraints(saddle.x),
+        sum_rows=sum_rows,
         objective=objective,
         curvature=system.answer,
         g=g,
@@ -173,7 +183,8 @@ def predict(known: Response | None, plan: NoisePlan, rounds: int, *, feasible: f
     At the asymptotic limit (``privacy.limit``) the answer is ``x-hat + M w`` with w the averaged
     noise, ``w_o ~ N(0, sigma_o^2 |w|^2)``, and constraints follow to first order. It is about the
     optimum of the problem whose sums are off by w, so that the objective is off by
-    ``lambda'w + w' (dlambda/dw) w / 2``. Margins of z standard deviations,
+    ``lambda'w + w' (dlambda/dw) w / 2``, less what U is off by where it is ``U(s + w)`` instead of
+    ``U(s)``. Margins of z standard deviations,
     ``(1 - Phi(-z))^m = p`` over m rows with noise, and of the lag (``privacy.margins``) cost mu_j
     each; a plan with ``feasible`` has their exact cost. The plan is one of the joint method.
     """
@@ -250,10 +261,17 @@ def _sampled(
     known: Response, sigma: Array, equality: NDArray[np.bool_]
 ) -> tuple[float | None, float]:
     """The probability of a violation and the objective's error, by draws of the averaged noise."""
-    noisy = np.flatnonzero((sigma > 0.0) & np.any(known.rows != 0.0, axis=0))
+    moving = np.any(known.rows != 0.0, axis=0) | np.any(known.sum_rows != 0.0, axis=0)
+    noisy = np.flatnonzero((sigma > 0.0) & moving)
     w = np.random.default_rng(0).normal(size=(_DRAWS, noisy.size)) * sigma[noisy]
     curvature = known.curvature[np.ix_(noisy, noisy)]
     error = w @ known.objective[noisy] + 0.5 * np.sum(w @ curvature * w, axis=1)
+    costs = known.problem.cloud.sums.costs
+    if costs:
+        sums = known.sums + w @ known.sum_rows[:, noisy].T
+        heard = sums.copy()
+        heard[:, noisy] += w
+        error += cost_of(costs, sums) - cost_of(costs, heard) + w @ known.saddle.cost[noisy]
     return _violation(known.g + w @ known.rows[:, noisy].T, equality), _root_mean(error)
 
 

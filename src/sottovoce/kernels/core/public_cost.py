@@ -8,7 +8,7 @@ U adds up over disjoint groups of sums, each of one kind:
     PEAK     psi(u) + max(floor, max_i a_i u_i + b_i)   psi smooth and separable
     NORM     w |u - c|                                  by Moreau's identity a projection on a ball
 
-Kinds beyond ``LEVEL`` are costs; their intervals of C are the edges ``low`` and ``high``.
+Kinds beyond ``LEVEL`` are costs; ``low`` and ``high`` are their intervals of C.
 """
 
 from .plain import *
@@ -68,8 +68,9 @@ def prox_norm(size, v, weight, center, most, u, work):
 def minimise_one(public_set, r, v, weight, u, work):
     """Move ``u[0]`` to the minimiser for one sum: the zero of ``d (u - v) + psi'(u)``, which rises.
 
-    Newton's method inside a bracket, so that a kink is where the bracket closes. A derivative that
-    is NaN lies beyond where psi is defined: there the cost is infinite.
+    Newton's method inside a bracket, so that a kink is where the bracket closes. The zero is no
+    farther from a point than ``1/d`` of the value there. A derivative that is NaN lies beyond where
+    psi is defined: there the cost is infinite.
     """
     slope, curvature = work, skip(work, 1)
     low, high = public_set.low[public_set.starts[r]], public_set.high[public_set.starts[r]]
@@ -79,13 +80,13 @@ def minimise_one(public_set, r, v, weight, u, work):
         off = weight * (u[0] - v) + slope[0]
         if off == 0.0:
             return
+        if step == 0:
+            low, high = max(low, u[0] - fabs(off) / weight), min(high, u[0] + fabs(off) / weight)
         if off > 0.0 or (off != off and u[0] > inside):
             high = u[0]
         else:
             low = u[0]
         there = u[0] - off / (weight + curvature[0])
-        if step == 0:
-            there = min(max(there, low), high)
         if not (low <= there <= high) or (step > BEFORE_HALVING and step % 2 == 0):
             there = 0.5 * (low + high)
         if high - low <= SEARCH_EXACT * max(fabs(low), fabs(high)) or there == u[0]:
@@ -108,8 +109,10 @@ def lower_peak(public_set, r, v, weight, u, work):
     for i in range(size):
         a, b = public_set.peak_slopes[start + i], public_set.peak_offsets[start + i]
         if a != 0.0:
-            edge = public_set.low[start + i] if a > 0.0 else public_set.high[start + i]
-            low = max(low, a * edge + b)
+            # No share is above 1, so that no sum is held further down than this, or at its edge.
+            down = free[i] - a / weight[i]
+            down = min(max(down, public_set.low[start + i]), public_set.high[start + i])
+            low = max(low, a * down + b)
             high = max(high, a * free[i] + b)
     level = low
     for step in range(SEARCH_STEPS):

@@ -20,17 +20,13 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from sottovoce.network import CERTIFICATE_DAYS
 from sottovoce.network.failures import DiskError, IdentityError
 from sottovoce.network.identity.certificates import (
-    CLOUD,
-    HELPER,
-    MASK,
-    OPERATOR,
     Key,
     mask_key,
     public_key,
     read_identity,
     tls_key,
 )
-from sottovoce.network.identity.tls import AGENT
+from sottovoce.network.identity.tls import AGENT, CLOUD, HELPER, MASK, OPERATOR
 
 AUTHORITY_DAYS: Final = 3650
 _PEM: Final = serialization.Encoding.PEM

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime as dt
 import logging
 import math
 import os
@@ -20,8 +19,16 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from sottovoce.errors import NetworkError
-from sottovoce.network.failures import DiskError, ExpiredError, IdentityError
-from sottovoce.network.identity.tls import ranges_in, require_private, server_context
+from sottovoce.network.failures import DiskError, IdentityError
+from sottovoce.network.identity.tls import (
+    CLOUD,
+    MASK,
+    OPERATOR,
+    ranges_in,
+    require_current,
+    require_private,
+    server_context,
+)
 from sottovoce.network.observe.logs import note
 from sottovoce.network.protocol.messages import Code
 
@@ -29,11 +36,6 @@ if TYPE_CHECKING:
     from asyncio import BaseTransport
 
     from aiohttp import ClientWebSocketResponse
-
-OPERATOR: Final = "sottovoce:operator"
-CLOUD: Final = "sottovoce:cloud"
-HELPER: Final = "sottovoce:helper"
-MASK: Final = "sottovoce:mask:"
 
 _MASK: Final = re.compile(MASK + r"([0-9a-f]{64})\Z")
 
@@ -126,17 +128,6 @@ def certified(path: Path, authority: Path) -> Identity:
     return identity
 
 
-def require_current(certificate: str | os.PathLike[str]) -> None:
-    """Refuse a certificate of our own that has ended."""
-    end = read_identity(certificate).expires
-    if time.time() >= end:
-        when = dt.datetime.fromtimestamp(end, dt.UTC).strftime("%Y-%m-%d %H:%M")
-        raise ExpiredError(
-            f"{certificate} must still be good, got one that ended on {when} UTC: renew it with "
-            "sottovoce identity issue, or set this machine's clock"
-        )
-
-
 @final
 class Authorization:
     """The certificate and the revocation list of a cloud, a relay or a helper."""
@@ -175,11 +166,11 @@ class Authorization:
         except (OSError, NetworkError) as error:
             self.unreadable += 1
             if self._readable:
-                note("revocations unreadable", level=logging.ERROR, error=type(error).__name__)
+                note("revocations-unreadable", level=logging.ERROR, error=type(error).__name__)
             self._readable = False
             return
         if not self._readable:
-            note("revocations readable again", level=logging.WARNING)
+            note("revocations-readable", level=logging.WARNING)
         self._readable = True
         self._current_at = time.monotonic()
 

@@ -1,7 +1,7 @@
 """What a helper signs for agents, and what each side does with keys for masks.
 
 A pledge is the helper's signature under what a run asks of a connection: its sums with their grids,
-the ranges and the bounds of the states. The cloud says the same in its welcome. An agent goes by it
+the ranges and the bounds of the states. The cloud's welcome has the same. An agent takes part
 where both agree, so that one of them alone cannot make the grid finer than the noise was planned
 for, or the bounds wider.
 """
@@ -21,7 +21,6 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from sottovoce.network.failures import IdentityError
 from sottovoce.network.identity.certificates import (
-    HELPER,
     Identity,
     Key,
     certified,
@@ -29,6 +28,7 @@ from sottovoce.network.identity.certificates import (
     public_key,
     tls_key,
 )
+from sottovoce.network.identity.tls import HELPER
 from sottovoce.network.masks import Masker, Secret
 from sottovoce.network.protocol.actions import Party
 from sottovoce.network.protocol.codec import pack, pack_whole

@@ -1,17 +1,24 @@
-"""TLS 1.3 with a certificate on each side, and ranges of agents: without the large cryptography."""
+"""TLS 1.3 with a certificate on each side, and roles in certificates, without cryptography."""
 
 from __future__ import annotations
 
 import os
 import re
 import ssl
+import time
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
-from sottovoce.network.failures import DiskError, IdentityError
+from sottovoce.network.failures import DiskError, ExpiredError, IdentityError
 
 AGENT: Final = "sottovoce:agent:"
+OPERATOR: Final = "sottovoce:operator"
+CLOUD: Final = "sottovoce:cloud"
+HELPER: Final = "sottovoce:helper"
+MASK: Final = "sottovoce:mask:"
+"""What a certificate says of its owner, as URIs."""
+
 _RANGE: Final = re.compile(AGENT + r"([1-9]\d{0,9})(?:-([1-9]\d{0,9}))?\Z")
 
 
@@ -42,6 +49,22 @@ def _load(context: ssl.SSLContext, root: Path, *names: str) -> ssl.SSLContext:
     except OSError as error:
         raise DiskError(f"{root} cannot be read: {error.strerror}") from None
     return context
+
+
+def require_current(certificate: Path) -> None:
+    """Refuse a certificate of our own that has ended."""
+    try:
+        # Python's own reader, private to it: cryptography would take 12 MB of every agent.
+        fields = ssl._ssl._test_decode_cert(str(certificate))  # type: ignore[attr-defined]
+    except OSError:
+        raise DiskError(f"{certificate} cannot be read") from None
+    end = ssl.cert_time_to_seconds(fields["notAfter"])
+    if time.time() >= end:
+        when = time.strftime("%Y-%m-%d %H:%M", time.gmtime(end))
+        raise ExpiredError(
+            f"{certificate} must still be good, got one that ended on {when} UTC: renew it with "
+            "sottovoce identity issue, or set this machine's clock"
+        )
 
 
 def require_private(key: Path) -> None:

@@ -12,13 +12,20 @@ LINES: Final = 5
 PERIOD_SECONDS: Final = 60.0
 
 _LOGGER: Final = logging.getLogger("sottovoce.network")
-_NAMED: Final = 16
+NAMED: Final = 16  # agents in a line, at most
 
 
-def note(event: str, *, level: int = logging.INFO, **fields: int | str | list[int]) -> None:
-    """Log an event; fields are numbers of agents and rounds, codes and addresses."""
+def note(
+    event: str,
+    *,
+    level: int = logging.INFO,
+    agents: Sequence[int] | None = None,
+    **fields: int | str,
+) -> None:
+    """Log an event; fields are numbers of agents, the first 16, and of rounds, codes, addresses."""
     if _LOGGER.isEnabledFor(level):
-        _LOGGER.log(level, event, extra={"fields": fields})
+        named = {} if agents is None else {"agents": list(agents[:NAMED])}
+        _LOGGER.log(level, event, extra={"fields": named | fields})
 
 
 @final
@@ -26,23 +33,22 @@ class LogRateLimiter:
     """Lets a few lines of each kind through per minute, and counts the rest."""
 
     def __init__(self) -> None:
-        self._said: dict[Hashable, tuple[float, int]] = {}
+        self._counts: dict[Hashable, tuple[float, int]] = {}
 
     def incident(self, code: str, agents: Sequence[int], k: int) -> None:
         """Log a refusal, by its code and the first agent of the connection."""
-        unsaid = self.unsaid((code, agents[0] if agents else 0))
+        unsaid = self.suppressed((code, agents[0] if agents else 0))
         if unsaid is not None:
-            named = list(agents[:_NAMED])
-            note("incident", code=code, agents=named, round=k, unsaid=unsaid)
+            note("incident", code=code, agents=agents, round=k, unsaid=unsaid)
 
-    def unsaid(self, kind: Hashable) -> int | None:
+    def suppressed(self, kind: Hashable) -> int | None:
         """Return how many lines of this kind were left out before this one; None: leave it out."""
         now = time.monotonic()
-        since, count = self._said.get(kind, (now, 0))
+        since, count = self._counts.get(kind, (now, 0))
         if now - since >= PERIOD_SECONDS:
-            self._said[kind] = (now, 1)
+            self._counts[kind] = (now, 1)
             return max(0, count - LINES)
-        self._said[kind] = (since, count + 1)
+        self._counts[kind] = (since, count + 1)
         return 0 if count < LINES else None
 
 

@@ -1,28 +1,70 @@
-"""The pages beside the WebSocket: /healthz for any certificate, the rest for the operator."""
+"""A process's counters, and the pages beside its WebSocket: /healthz, /metrics and /status.
+
+No counter depends on a state, but for that of clipped contributions: honest agents leave it at 0.
+"""
 
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, Final, final
 
 from aiohttp import web
-from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client import CollectorRegistry, Histogram, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from sottovoce.network.identity.certificates import OPERATOR, read_identity
-from sottovoce.network.observe.metrics import TURNED_AWAY, Metrics
+from sottovoce.network.identity.certificates import read_identity
+from sottovoce.network.identity.tls import OPERATOR
 from sottovoce.network.protocol.messages import Code
 from sottovoce.network.transport.server import require_role
+
+BUCKETS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
+"""Upper ends of the round latency histogram, seconds."""
+
+TURNED_AWAY: Final = ("accept", "address", "certificate", "crowd", "descriptors", "flood",
+                      "handshake", "pages", "request", "viewer")  # fmt: skip
+"""Why a connection may be turned away."""
 
 STALE_SECONDS: Final = 10.0
 """A revocation list that could not be read for this long is stale; it is tried every second."""
 
 _SECONDS_PER_DAY: Final = 86_400
 _FAMILIES: Final = {"gauge": GaugeMetricFamily, "counter": CounterMetricFamily}
+
+
+@final
+class Metrics:
+    """Counts rounds, refusals and connections turned away."""
+
+    def __init__(self) -> None:
+        self.refused: Counter[str] = Counter()
+        self.turned_away: Counter[str] = Counter()
+        self.held = 0
+        self.round_seconds = Histogram(
+            "sottovoce_round_seconds", "Time from one round to the next.", buckets=BUCKETS,
+            registry=None,
+        )  # fmt: skip
+        self.start()
+
+    @property
+    def waited(self) -> float:
+        """Seconds since the last round, or since the start."""
+        return time.perf_counter() - self._marked
+
+    def start(self) -> None:
+        """The cloud listens from now on."""
+        self._marked = time.perf_counter()
+
+    def round(self, *, held: int) -> None:
+        """Count a round and how long it took from the one before."""
+        now = time.perf_counter()
+        self.round_seconds.observe(now - self._marked)
+        self._marked = now
+        self.held += held
 
 
 def _metric(kind: str, name: str, text: str) -> Any:

@@ -44,7 +44,7 @@ class Party(Struct, frozen=True, kw_only=True, eq=False):
 
 
 class Part(Struct, frozen=True, kw_only=True):
-    """What a party said in a round, within its range; never sent to anybody."""
+    """A party's contribution to a round, within its range; never sent to anybody."""
 
     party: Party
     data: bytes
@@ -84,7 +84,7 @@ class Setup(Struct, frozen=True, kw_only=True, eq=False):
         return hashlib.sha256(self.config.encode()).digest()
 
     def welcome(self, party: Party, k: int, spoke: int, pledge: bytes = b"") -> Welcome:
-        """Describe the run in round k to a party that spoke last in round ``spoke``."""
+        """Describe the run in round k to a party that contributed last to round ``spoke``."""
         return Welcome(
             version=VERSION,
             config=self.config,
@@ -143,7 +143,7 @@ class JournalRow(Struct, frozen=True):
     release: bytes  # what left: integers on the grid, or the floats of a simulation
     digest: bytes  # names the history up to here
     attendance: bytes = b""  # of a cloud: who was held, and gaps that are known since
-    said: bytes | None = None  # what every party said, None once it is erased
+    said: bytes | None = None  # what every party contributed, None once it is erased
 
 
 class Action(Struct, frozen=True):
@@ -193,7 +193,9 @@ class Commit(Action, frozen=True, kw_only=True, eq=False):
     k: int
     parts: tuple[Part, ...]
     held: frozenset[int]  # agents whose last contribution is reused
-    last: tuple[int, ...] = ()  # the agents that were waited for: who spoke last, or was held
+    last: tuple[
+        int, ...
+    ] = ()  # the agents that were waited for: those who answered last, or were held
 
 
 class AnswerRound(Action, frozen=True, kw_only=True):
@@ -230,7 +232,7 @@ class Finish(Action, frozen=True, kw_only=True, eq=False):
 
     price: Floats  # the answer's
     confirmed: bool | None  # it passed the test at the end, and has no gap here; None: no test
-    wait: float  # seconds until everybody applies it
+    wait: float  # seconds until all agents apply it
 
 
 class Stop(Action, frozen=True, kw_only=True):

@@ -7,7 +7,7 @@ contributions are added up.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol, final
+from typing import TYPE_CHECKING, Protocol, final
 
 import numpy as np
 from msgspec.structs import replace
@@ -46,14 +46,8 @@ from sottovoce.network.protocol.messages import (
     Welcome,
 )
 
-
-class ContributionMasker(Protocol):
-    """Hides contributions from the cloud, where a helper must exist."""
-
-    key: bytes  # by which the helper knows the agent
-
-    def mask(self, config: bytes, k: int, values: Integers) -> bytes:
-        """Return a session and the masked contributions of round k, as they travel."""
+if TYPE_CHECKING:
+    from sottovoce.network.masks import Masker
 
 
 class LocalSteps(Protocol):
@@ -84,7 +78,7 @@ class LocalSteps(Protocol):
 
 @final
 class AgentMachine(ClientMachine):
-    """What an agent, or a gateway, does with what the cloud says.
+    """What an agent, or a gateway, does with the cloud's messages.
 
     ``memory`` is where it left off, or its start; without a masker the cloud sees contributions.
     """
@@ -95,7 +89,7 @@ class AgentMachine(ClientMachine):
         memory: Memory,
         check: Callable[[Welcome], str | None],
         steps: Callable[[Welcome], LocalSteps],
-        masker: ContributionMasker | None = None,
+        masker: Masker | None = None,
     ) -> None:
         super().__init__(agents, check, b"" if masker is None else masker.key)
         self.memory = memory
@@ -121,15 +115,15 @@ class AgentMachine(ClientMachine):
         # A state inside keeps its bytes, signed zeros too: the cloud compares them.
         clipped = np.where(x < lower, lower, np.where(x > upper, upper, x))
         first = steps.begin(clipped)
-        # Before anything was said the start moves into the agents' own sets.
+        # Before the first contribution the start moves into the agents' private sets.
         state = pack(clipped if memory.round or memory.sent else first)
-        # What was already said of the round at hand is said again, whatever comes of it now.
+        # A contribution that was sent is sent again as it was, whatever it would be now.
         sent = memory.sent or self._sent(memory.round + 1, state, steps.contributions(first))
         answer = memory.answer if memory.round else state
         self.memory = replace(memory, x=state, answer=answer, sent=sent)
         fallback: list[Action] = [Apply(k=memory.round, answer=first)] if steps.keeps else []
-        said = self._say() if welcome.round == memory.round + 1 else []
-        return [*fallback, Save(memory=self.memory), *said]
+        actions = self._contribute() if welcome.round == memory.round + 1 else []
+        return [*fallback, Save(memory=self.memory), *actions]
 
     def _objection(self, welcome: Welcome) -> str | None:
         """Refuse a description whose parts do not fit together, and runs that are objected to."""
@@ -147,7 +141,7 @@ class AgentMachine(ClientMachine):
         return super()._objection(welcome)
 
     def _missed(self, spoke: int) -> tuple[Gap, ...]:
-        """The gaps, with what was said up to round ``spoke`` beyond this memory.
+        """The gaps, with what was contributed up to round ``spoke`` beyond this memory.
 
         A memory holds what goes out for the round after its own, too, once it has joined.
         """
@@ -173,7 +167,7 @@ class AgentMachine(ClientMachine):
             sent=self._sent(k + 1, state, step.values),
         )
         applied = Apply(k=k, answer=step.answer, failed=tuple(step.failed.tolist()))
-        return [applied, Save(memory=self.memory), *self._say()]
+        return [applied, Save(memory=self.memory), *self._contribute()]
 
     def _done(self, done: Done) -> list[Action]:
         price = unpack(done.price)
@@ -191,8 +185,8 @@ class AgentMachine(ClientMachine):
             return state
         return pack_whole(values)
 
-    def _say(self) -> list[Action]:
-        """What the round at hand needs of the agents; nothing after the last round."""
+    def _contribute(self) -> list[Action]:
+        """The agents' contribution to the next round; nothing after the last round."""
         k, sent = self.memory.round + 1, self.memory.sent
         if k > self._welcome.rounds:
             return []

@@ -50,7 +50,7 @@ EXPECTED: Final = {
     (ClientPhase.WAITING, Done),
     (ClientPhase.WAITING, Error),
 }
-"""What may be said in which phase; anything else ends the connection."""
+"""Which message may come in which phase; anything else ends the connection."""
 
 PASSING: Final = frozenset({Code.CONFLICT, Code.LATE, Code.OLD_ROUND})
 """Refusals after which a newer round is on its way."""
@@ -123,11 +123,11 @@ class ClientMachine(ABC):
             return [Reconnect(code=Code.MALFORMED)]
 
     def _greeted(self, welcome: Welcome) -> list[Action]:
-        known, k, _ = self.seen
+        previous, k, _ = self.seen
         config = hashlib.sha256(welcome.config.encode()).digest()
         if welcome.version != VERSION:
             return self._stop(Code.VERSION, "the cloud speaks another version of the protocol")
-        if known not in (b"", config):
+        if previous not in (b"", config):
             return self._stop(Code.OTHER_RUN, "the cloud is about another run than before")
         wrong = self._objection(welcome)
         if wrong is not None:
@@ -145,8 +145,8 @@ class ClientMachine(ABC):
             return self._stop(Code.HALTED, "the cloud released two different rounds of one number")
         if message.round <= k:
             return []
-        whole = len(message.receipt) == RECEIPT
-        if not (whole and self._prices.holds(message.price) and self._entries.holds(message.y)):
+        complete = len(message.receipt) == RECEIPT
+        if not (complete and self._prices.holds(message.price) and self._entries.holds(message.y)):
             raise MalformedError("a round must hold finite numbers, as many as were announced")
         return self._round(message)
 

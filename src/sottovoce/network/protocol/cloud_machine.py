@@ -1,6 +1,6 @@
 """The cloud's side as a state machine: events in, actions out; no sockets, no noise.
 
-The helper of a split cloud goes by the same transitions: its round is full when the cloud has
+The helper of a split cloud has the same transitions: its round is full when the cloud has
 asked.
 
 A connection speaks for agents once its hello is accepted; of a split cloud once the helper has
@@ -97,13 +97,14 @@ class CloudMachine:
     def __init__(
         self,
         setup: Setup,
-        notary: Receipts,
+        receipts: Receipts,
         history: Callable[[int], bytes | None],  # the digest of a committed round, None for others
         *,
         last: Record | None = None,  # the last committed round when resuming
         hold: bool = False,  # whether a timeout may reuse agents' last contributions
         awaited: Container[int] | None = None,  # the agents that are waited for; None for all
-        silent: Mapping[int, int] | None = None,  # who was held in it, and spoke when
+        silent: Mapping[int, int]
+        | None = None,  # who was held in it, and the round that each contributed to last
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.setup = setup
@@ -111,9 +112,9 @@ class CloudMachine:
         self.phase = CloudPhase.COLLECTING
         self.round = 1  # the one that is being collected
         # By the welcome from above, of a relay: the round that is collected there, and the last in
-        # which agents of this relay spoke.
-        self.above = self.heard = 0
-        self._notary, self._history, self._hold = notary, history, hold
+        # which agents of this relay contributed.
+        self.above_round = self.above_contributed = 0
+        self._receipts, self._history, self._hold = receipts, history, hold
         self._sends = State if setup.states else Masked if setup.split else Contribution
         self._sessions: dict[int, Session] = {}
         self._speakers: dict[int, int] = {}  # the connection of every agent that is there
@@ -169,14 +170,14 @@ class CloudMachine:
             if session.hello is None:
                 return self._hello(session, message)
         elif session.party is not None and isinstance(message, self._sends):
-            return self._said(session, session.party, message)
+            return self._contribution(session, session.party, message)
         return self._drop(session, Code.UNEXPECTED)
 
     def refuse(self, peer: int, code: Code) -> list[Action]:
         """What arrived was not a message, or the connection must end for another reason."""
         session = self._sessions.get(peer)
         if session is None or (code is Code.SILENT and session.hello is not None):
-            return []  # it is the helper that has not spoken yet
+            return []  # it is the helper that has not answered yet
         return self._drop(session, code)
 
     def pledged(self, peer: int, pledge: bytes | None) -> list[Action]:
@@ -189,7 +190,7 @@ class CloudMachine:
         return self._admit(session, session.hello, pledge)
 
     def remembered(self, parts: Iterable[Part]) -> list[Action]:
-        """What was said of the round at hand before a restart, by those who speak here."""
+        """Contributions to this round from before a restart, by the parties of this run."""
         held: set[int] = set()
         for part in parts:
             self._collected.put(part)
@@ -200,7 +201,7 @@ class CloudMachine:
         return []
 
     def committed(self, record: Record, wait: float = 0.0) -> list[Action]:
-        """The round is durable: send it, and after the last say when it is applied."""
+        """The round is durable: send it, and with the last when its answer is applied."""
         last = record.k >= self.setup.rounds
         self._move("finished" if last else "committed")
         self._keep(record)
@@ -212,7 +213,7 @@ class CloudMachine:
         return actions
 
     def failed(self) -> list[Action]:
-        """The round at hand has no outcome: say goodbye for good."""
+        """This round has no outcome: end all connections for good."""
         self._move("failed")
         return self._drop_all(Code.FAILED)
 
@@ -224,8 +225,8 @@ class CloudMachine:
         """
         missing = self._collected.missing
         collecting = self.phase is CloudPhase.COLLECTING and k == self.round
-        spoken = len(missing) < self.setup.agents
-        if not (self._hold and collecting and self.last is not None and spoken):
+        answered = len(missing) < self.setup.agents
+        if not (self._hold and collecting and self.last is not None and answered):
             return []
         held = [part for part in self.last.parts if missing.issuperset(part.party.agents)]
         if sum(len(part.party.agents) for part in held) != len(missing):
@@ -250,7 +251,7 @@ class CloudMachine:
         if code is not None:
             return self._drop(session, code)
         agents, k = tuple(hello.agents), hello.round
-        if k and self._history(k) != self._notary.digest(k, hello.receipt):
+        if k and self._history(k) != self._receipts.digest(k, hello.receipt):
             self._move("rolled_back")
             return [Halt(k=k, agents=agents), *self._drop_all(Code.HALTED)]
         if not self.setup.split:
@@ -266,19 +267,19 @@ class CloudMachine:
         increasing = all(a < b for a, b in pairwise(hello.agents))
         if not increasing or bool(hello.round) != bool(hello.receipt):
             return Code.MALFORMED
-        known = len(hello.mask) == KEY or not setup.split
-        if not (known and all(a in self._awaited and a in allowed for a in hello.agents)):
+        masked = len(hello.mask) == KEY or not setup.split
+        if not (masked and all(a in self._awaited and a in allowed for a in hello.agents)):
             return Code.NOT_YOURS
         if self.phase is CloudPhase.HALTED:
             return Code.HALTED
         if hello.config not in (b"", setup.config_hash):
             return Code.OTHER_RUN
-        if self.above and not hello.round < self.round >= self.above:
+        if self.above_round and not hello.round < self.round >= self.above_round:
             # The last round has not come down to this relay yet. Who has seen it would take the
             # relay for a cloud that has forgotten rounds, who has not would not learn what it has
             # missed. Later it is welcome, unless the cloud has forgotten rounds indeed.
             return Code.FUTURE_ROUND
-        if hello.round and self._notary.digest(hello.round, hello.receipt) is None:
+        if hello.round and self._receipts.digest(hello.round, hello.receipt) is None:
             return Code.FORGED_RECEIPT
         return None
 
@@ -290,7 +291,7 @@ class CloudMachine:
         session.hello, session.party = hello, (party := self.setup.party(agents))
         self._speakers.update(dict.fromkeys(agents, peer))
         messages: list[FromCloud] = [
-            self.setup.welcome(party, self.round, self._spoke(party), pledge)
+            self.setup.welcome(party, self.round, self._last_contributed(party), pledge)
         ]
         if self.last is not None and hello.round < self.last.k:
             messages.append(self._message(party, self.last))
@@ -298,18 +299,18 @@ class CloudMachine:
             messages.append(self._done())
         return actions + [Send(peers=(peer,), message=message) for message in messages]
 
-    def _spoke(self, party: Party) -> int:
-        """The last round in which one of these agents spoke, the one at hand included."""
-        if self._collected.spoken(party.places):
+    def _last_contributed(self, party: Party) -> int:
+        """The last round that one of these agents contributed to; it may be the current one."""
+        if self._collected.contributed(party.places):
             return self.round
         last = self.round - 1
-        spoken = max(self._silent.get(a, last) for a in party.agents) if self._silent else last
-        return max(self.heard, spoken)
+        contributed = max(self._silent.get(a, last) for a in party.agents) if self._silent else last
+        return max(self.above_contributed, contributed)
 
-    def _said(
+    def _contribution(
         self, session: Session, party: Party, message: Contribution | Masked | State
     ) -> list[Action]:
-        """What a party says of a round, moved into its range unless it is masked."""
+        """A party's contribution to a round, moved into its range unless it is masked."""
         used: bytes | None
         if isinstance(message, Masked):
             assert session.hello is not None  # noqa: S101  a party has said hello
@@ -352,7 +353,7 @@ class CloudMachine:
         """The answer to a round that is committed already: the same bytes again.
 
         What was used is compared, within its range: it is all that the store remembers. Agents
-        that come back in other company have nothing to compare with.
+        that come back in another party have nothing to compare with.
         """
         again = Send(peers=(session.peer,), message=self._message(part.party, record))
         if not record.held.isdisjoint(session.agents):
@@ -383,7 +384,7 @@ class CloudMachine:
             round=record.k,
             price=pack(record.sent_price),
             y=entries,
-            receipt=self._notary.receipt(record.k, record.digest),
+            receipt=self._receipts.receipt(record.k, record.digest),
         )
 
     def _done(self) -> Done:

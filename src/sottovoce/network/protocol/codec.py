@@ -9,7 +9,7 @@ import struct
 import sys
 from collections.abc import Callable
 from functools import partial
-from typing import Final, TypeVar, final
+from typing import TYPE_CHECKING, Final, TypeVar, final
 
 import msgspec
 import numpy as np
@@ -24,6 +24,9 @@ from sottovoce.network.protocol.messages import (
     FromHelper,
     ToHelper,
 )
+
+if TYPE_CHECKING:
+    from sottovoce.privacy.sampler import Released
 
 Floats = NDArray[np.float64]
 NOTHING: Final = np.zeros(0)
@@ -79,7 +82,7 @@ def pack(values: Floats) -> bytes:
 def unpack(data: bytes) -> Floats:
     """Return the vector that ``pack`` wrote, or raise ``MalformedError``."""
     if len(data) % DOUBLE:
-        raise MalformedError("a vector must be whole float64 numbers")
+        raise MalformedError("a vector must be whole numbers of 64 bits")
     return np.frombuffer(data, dtype=_LITTLE)
 
 
@@ -90,9 +93,12 @@ def pack_whole(values: Integers) -> bytes:
 
 def unpack_whole(data: bytes) -> Integers:
     """Return the vector that ``pack_whole`` wrote, or raise ``MalformedError``."""
-    if len(data) % DOUBLE:
-        raise MalformedError("a vector must be whole int64 numbers")
-    return np.frombuffer(data, dtype=_WHOLE)
+    return unpack(data).view(_WHOLE)
+
+
+def pack_release(released: Released) -> bytes:
+    """Return a release as it is stored: integers on the grid, or floats of a simulation."""
+    return pack(released.values) if released.multiples is None else pack_whole(released.multiples)
 
 
 class MaskName(Struct, frozen=True, kw_only=True):

@@ -1,6 +1,6 @@
-"""What has been said of the round that is being collected, who is missing, and what averages lack.
+"""Contributions to the round that is being collected, who is missing, and gaps in averages.
 
-A gap is rounds that an agent's average lacks, because something else of its own was released.
+A gap is rounds that an agent's average lacks, because other contributions of it were released.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from sottovoce.network.protocol.messages import MOST_GAPS, Gap
 class Collected:
     """Parts of disjoint parties of n agents, of whom ``awaited`` are waited for.
 
-    What a party said first stays. Nothing of a round is used before every agent has spoken. So
-    where agents come back in other company, on a gateway or alone, what the old party said is
-    dropped: a sum cannot be taken apart.
+    A party's first contribution stays. Nothing of a round is used before every agent has
+    contributed. So where agents come back in another party, on a gateway or alone, the contribution
+    of the old party is dropped: a sum cannot be taken apart.
     """
 
     def __init__(self, agents: int, awaited: Container[int]) -> None:
@@ -33,12 +33,12 @@ class Collected:
 
     @property
     def complete(self) -> bool:
-        """Whether every awaited agent has spoken."""
+        """Whether every awaited agent has contributed."""
         return self._missing == 0
 
     @property
     def parts(self) -> tuple[Part, ...]:
-        """What has been said."""
+        """All contributions so far."""
         return tuple(self._parts.values())
 
     @property
@@ -53,12 +53,12 @@ class Collected:
         self._parts.clear()
 
     def put(self, part: Part) -> bool:
-        """Take what a party says; False if it said something else before."""
+        """Take a party's contribution; False if it sent another before."""
         party = part.party
         before = self._parts.get(party.agents[0])
         if before is not None and before.party.agents == party.agents:
             return before.data == part.data
-        if self.spoken(party.places):
+        if self.contributed(party.places):
             taken = set(party.agents)
             for other in self.parts:
                 if not taken.isdisjoint(other.party.agents):
@@ -73,8 +73,8 @@ class Collected:
         self._known[part.party.places] = False
         self._missing += len(part.party.agents)
 
-    def spoken(self, places: slice | Integers) -> bool:
-        """Whether one of these agents, from 0, has spoken."""
+    def contributed(self, places: slice | Integers) -> bool:
+        """Whether one of these agents, from 0, has contributed."""
         return bool(self._known[places].any())
 
 
@@ -83,7 +83,7 @@ class ContributionTotals:
     """Adds up the contributions of all parties: ``parts -> one integer per sum``.
 
     No overflow: the plan certifies that all agents together stay below 2^51 steps, and what a
-    party says is kept in its range. ``skip`` bytes come before the numbers of every part.
+    party contributes is kept in its range. ``skip`` bytes come before the numbers of every part.
     """
 
     def __init__(self, sums: int, *, skip: int = 0) -> None:
@@ -100,8 +100,8 @@ class ContributionTotals:
             self._parties = parties
         total = np.zeros(self._sums, dtype=np.int64)
         skip = self._skip
-        said = np.frombuffer(b"".join([part.data[skip:] for part in parts]), dtype="<i8")
-        np.add.at(total, self._index, said)
+        values = np.frombuffer(b"".join([part.data[skip:] for part in parts]), dtype="<i8")
+        np.add.at(total, self._index, values)
         return total
 
 

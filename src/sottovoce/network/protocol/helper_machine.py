@@ -1,6 +1,6 @@
 """The helper's side as a state machine: events in, actions out; no sockets, no keys, no noise.
 
-It goes by the cloud's table of phases: a round is full when the cloud has asked about it, by agents
+It has the cloud's table of phases: a round is full when the cloud has asked about it, by agents
 that are certified, and a receipt of the cloud's may prove that the store forgot an answer.
 A round is answered once. The same question about it gets the same bytes, any other is refused. One
 connection counts at a time, the newest; whatever the table does not list closes it.
@@ -41,15 +41,15 @@ from sottovoce.network.protocol.messages import (
     Taken,
     ToHelper,
 )
-from sottovoce.network.protocol.receipt import Notary
+from sottovoce.network.protocol.receipt import ReceiptSigner
 
 
 class HelperRun(Protocol):
-    """What the helper of a run goes by."""
+    """The helper's side of a run."""
 
     config_hash: bytes  # SHA-256 of the configuration
     rounds: int  # T
-    hold: bool  # whether what is said may count again in a later round; never for a trajectory
+    hold: bool  # whether a contribution may count again in a later round; never for a trajectory
 
     def certified(self, agents: Sequence[int], mask: bytes) -> bool:
         """Whether a key for masks is certified for agents."""
@@ -60,9 +60,9 @@ class HelperRun(Protocol):
 
 @final
 class HelperMachine:
-    """What a helper does with what a cloud says.
+    """What a helper does with a cloud's messages.
 
-    ``runs`` checks a configuration and binds the helper to it, or says why it is refused; ``key``
+    ``runs`` checks a configuration and binds the helper to it, or returns the refusal; ``key``
     signs receipts; ``history`` gives the digest of a committed round; ``last`` is where it resumes.
     """
 
@@ -83,7 +83,7 @@ class HelperMachine:
         self._open = False
         self._met: dict[int, tuple[tuple[int, ...], bytes]] = {}
         self._run: HelperRun
-        self._notary: Notary
+        self._receipts: ReceiptSigner
 
     @property
     def done(self) -> int:
@@ -91,7 +91,7 @@ class HelperMachine:
         return 0 if self.last is None else self.last.k
 
     def connect(self, peer: int, _: Container[int] = ()) -> list[Action]:
-        """A cloud has connected; what an older connection says no longer counts."""
+        """A cloud has connected; messages of an older connection no longer count."""
         older, self.peer = self.peer, peer
         self._open = False
         self._met.clear()
@@ -135,7 +135,7 @@ class HelperMachine:
         run = self._runs(message.config)
         if isinstance(run, Code):
             return self._refuse(run)
-        self._run, self._notary = run, Notary(self._key, run.config_hash)
+        self._run, self._receipts = run, ReceiptSigner(self._key, run.config_hash)
         self._open = True
         if self.done >= run.rounds:
             self.phase = CloudPhase.DONE
@@ -158,7 +158,7 @@ class HelperMachine:
             return self._refuse(Code.MALFORMED, k)
         # A receipt may be missing, as after a loss of power; one that is shown must be genuine, and
         # prove nothing but what the store holds.
-        shown = self._notary.digest(k - 1, receipt) if receipt else self._digest(k - 1)
+        shown = self._receipts.digest(k - 1, receipt) if receipt else self._digest(k - 1)
         if receipt and shown is None:
             return self._refuse(Code.FORGED_RECEIPT, k)
         if shown != self._digest(k - 1):
@@ -198,7 +198,7 @@ class HelperMachine:
         return tuple(taken) if len(set(counted)) == len(counted) else None
 
     def _answer(self, answered: JournalRow) -> Action:
-        receipt = self._notary.receipt(answered.k, answered.digest)
+        receipt = self._receipts.receipt(answered.k, answered.digest)
         return self._reply(Answer(round=answered.k, values=answered.release, receipt=receipt))
 
     def _refuse(self, code: Code, k: int = 0) -> list[Action]:

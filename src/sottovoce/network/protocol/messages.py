@@ -1,4 +1,4 @@
-"""What cloud, agents and helper say to each other, one MessagePack map per WebSocket frame.
+"""The messages of cloud, agents and helper, one MessagePack map per WebSocket frame.
 
 Vectors travel as little-endian bytes: float64 for states, prices and bounds, int64 for what agents
 contribute. Agents and rounds are numbered from 1. Integers in a map stay below 2^53, so that every
@@ -134,8 +134,8 @@ class Welcome(Message, tag="welcome", frozen=True, kw_only=True, omit_defaults=T
     config: str  # canonical JSON; its SHA-256 names the run
     round: Number  # that the cloud is collecting
     rounds: Number  # how many there will be; after the last nothing is collected
-    # The last round, the one being collected included, in which an agent on the connection spoke,
-    # 0 for none: what its average does not cover up to there is a gap.
+    # The last round, the one being collected included, that an agent on the connection contributed
+    # to, 0 for none: what its average does not cover up to there is a gap.
     spoke: Count
     states: bool  # agents send states, for a release of states, in place of contributions
     prices: Number  # how many every round carries: one per sum, or per constraint with states
@@ -151,7 +151,7 @@ class Welcome(Message, tag="welcome", frozen=True, kw_only=True, omit_defaults=T
 
 
 class Round(Message, tag="round", frozen=True, kw_only=True):
-    """What became of round k: the same for everybody, but for gradient entries."""
+    """What became of round k: the same for all agents, but for gradient entries."""
 
     round: Number
     price: bytes  # lambda(k+1), the prices of all sums; agents that take gradient steps use mu(k)
@@ -165,7 +165,7 @@ class Done(Message, tag="done", frozen=True, kw_only=True):
     rounds: Number
     price: bytes  # of its answer, averaged or the last
     confirmed: bool | None  # whether the answer passed the test at the end; None without a test
-    # Seconds from now until everybody applies it; from now, so that no clock need be right.
+    # Seconds from now until all agents apply it; from now, so that no clock need be right.
     wait: Annotated[float, Meta(ge=0.0, le=LONGEST_WAIT)]
 
 
@@ -184,11 +184,11 @@ FromCloud: TypeAlias = Welcome | Round | Done | Error
 HELPER_VERSION: Final = 2  # the version of this part of the protocol; both sides refuse another
 
 Taken: TypeAlias = tuple[Number, SessionName, Number]
-"""Who took part: the number that ``meet`` gave, the session, and the round it was said in."""
+"""Who took part: the number that ``meet`` gave, the session, and the round contributed to."""
 
 
 class Open(Message, tag="open", frozen=True, kw_only=True):
-    """The cloud says which run it is about, by its configuration, first on every connection."""
+    """The cloud names its run, by its configuration, first on every connection."""
 
     version: Count
     config: str

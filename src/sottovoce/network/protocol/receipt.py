@@ -24,27 +24,27 @@ def next_digest(previous: bytes, k: int, context: bytes, release: bytes) -> byte
 
 
 @final
-class Notary:
+class ReceiptSigner:
     """Signs and checks receipts of one run, by a key that is not in the store."""
 
     def __init__(self, key: bytes, config: bytes) -> None:
-        self._marker = hmac.new(key, config, "sha256")
+        self._mac = hmac.new(key, config, "sha256")
 
     def receipt(self, k: int, digest: bytes) -> bytes:
         """Return the receipt of round k."""
-        return digest + self._mark(k, digest)
+        return digest + self._sign(k, digest)
 
     def digest(self, k: int, receipt: bytes) -> bytes | None:
         """Return the digest a receipt of round k proves, or None if it is not genuine."""
-        digest, mark = receipt[:DIGEST], receipt[DIGEST:]
-        genuine = hmac.compare_digest(mark, self._mark(k, digest))
+        digest, signature = receipt[:DIGEST], receipt[DIGEST:]
+        genuine = hmac.compare_digest(signature, self._sign(k, digest))
         return digest if genuine and len(receipt) == RECEIPT else None
 
-    def _mark(self, k: int, digest: bytes) -> bytes:
+    def _sign(self, k: int, digest: bytes) -> bytes:
         # A copy, as to begin with the key again costs more than the rest.
-        marker = self._marker.copy()
-        marker.update(k.to_bytes(8, "little") + digest)
-        return marker.digest()
+        mac = self._mac.copy()
+        mac.update(k.to_bytes(8, "little") + digest)
+        return mac.digest()
 
 
 @final
@@ -80,5 +80,5 @@ class PassedReceipts:
         return self.last[:DIGEST] if k == self.round else _ELSEWHERE
 
 
-Receipts: TypeAlias = Notary | PassedReceipts
-"""Gives and reads receipts: a notary's own, or those that a relay has heard."""
+Receipts: TypeAlias = ReceiptSigner | PassedReceipts
+"""Gives and reads receipts: a cloud's or helper's own, or those that a relay has passed on."""

@@ -32,7 +32,7 @@ from sottovoce.network.protocol.receipt import PassedReceipts
 
 @final
 class RelayMachine(ClientMachine):
-    """What a relay does with what is said above and below; all its agents are waited for.
+    """What a relay does with messages from above and below; all its agents are waited for.
 
     ``describe`` turns a welcome into what the collecting side needs to know.
     """
@@ -65,12 +65,12 @@ class RelayMachine(ClientMachine):
         return config, self._receipts.round, self._receipts.last
 
     def contribute(self, full: Commit) -> list[Action]:
-        """Everybody below has spoken in a round: their total goes up, nothing is committed."""
+        """All agents below have contributed: their total goes up, nothing is committed."""
         self._full = full
         return self._contributed()
 
     def _contributed(self) -> list[Action]:
-        """The total of the round that everybody below has spoken in, if it can be said now."""
+        """The total that all agents below have contributed to, if it can be sent now."""
         full = self._full
         if full is None or self.phase is not ClientPhase.WAITING:
             return []
@@ -92,7 +92,7 @@ class RelayMachine(ClientMachine):
             self._totals = ContributionTotals(welcome.prices)
             self._sums, self._prices = welcome.sums, finite(welcome.prices)
             first = [Listen()]
-        self.below.above, self.below.heard = welcome.round, welcome.spoke
+        self.below.above_round, self.below.above_contributed = welcome.round, welcome.spoke
         self.phase = ClientPhase.WAITING
         return [*first, *self._contributed()]
 
@@ -120,12 +120,12 @@ class RelayMachine(ClientMachine):
         """Send a round on, also one that was completed without those below: held, or again."""
         full, price = self._full, unpack(message.price)
         self._full = None
-        spoken = full is not None and full.k == message.round
-        held = not spoken and self.below.heard < message.round
+        contributed = full is not None and full.k == message.round
+        held = not contributed and self.below.above_contributed < message.round
         self._receipts.keep(message.round, message.receipt)
         record = Record(
             k=message.round,
-            parts=full.parts if full is not None and spoken else (),
+            parts=full.parts if full is not None and contributed else (),
             sent_price=price,
             price=price,
             answer=answer,

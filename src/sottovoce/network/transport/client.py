@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import random
 from collections.abc import Awaitable, Callable
@@ -15,7 +14,7 @@ import aiohttp
 from aiohttp import WSMsgType
 
 from sottovoce.network.failures import RefusedError
-from sottovoce.network.identity.tls import client_context
+from sottovoce.network.identity.tls import CLOUD, client_context, require_current
 from sottovoce.network.observe.logs import note
 from sottovoce.network.protocol.codec import MalformedError
 from sottovoce.network.protocol.messages import Code
@@ -48,10 +47,12 @@ class Client(Generic[Message]):
         self._sending: set[asyncio.Task[None]] = set()
 
     async def send(self, data: bytes) -> None:
-        """Send on the connection there is; what a lost connection swallows is said on the next."""
-        if self._socket is not None:
-            with contextlib.suppress(aiohttp.ClientError, OSError):  # the reading side notices
+        """Send on the connection there is; what it loses is sent again on the next."""
+        try:
+            if self._socket is not None:
                 await self._socket.send_bytes(data)
+        except (aiohttp.ClientError, OSError):
+            return  # the reading side notices
 
     def post(self, data: bytes) -> None:
         """Send without waiting, in the order of the calls."""
@@ -67,7 +68,7 @@ class Client(Generic[Message]):
         progress: Callable[[], int],
         done: Callable[[], bool],
     ) -> None:
-        """Connect, pass on what is said, and come back after whatever happens, until done.
+        """Connect, pass messages on, and connect again after whatever happens, until done.
 
         Args:
             hear: called with None when a connection is open, then with every message; returns
@@ -99,22 +100,22 @@ class Client(Generic[Message]):
     ) -> None:
         try:
             self._require_role(socket)
-            going = await hear(None)
-            while going:
+            conversing = await hear(None)
+            while conversing:
                 message = await socket.receive()
                 if message.type is not WSMsgType.BINARY:
                     return
-                going = await hear(self.decode(message.data))
+                conversing = await hear(self.decode(message.data))
         except MalformedError:
-            note("malformed message", level=logging.WARNING)
+            note("message-malformed", level=logging.WARNING)
         except (aiohttp.ClientError, OSError) as error:
-            note("connection lost", level=logging.WARNING, error=type(error).__name__)
+            note("connection-lost", level=logging.WARNING, error=type(error).__name__)
         finally:
             await socket.close()
 
     def _require_role(self, socket: aiohttp.ClientWebSocketResponse) -> None:
         if self.role:  # only of a split cloud: this import is large
-            from sottovoce.network.identity.certificates import CLOUD, peer_identity
+            from sottovoce.network.identity.certificates import peer_identity
 
             identity = peer_identity(socket)
             if identity is None or self.role not in identity.roles:
@@ -138,9 +139,7 @@ class Client(Generic[Message]):
             self._failures = 0
 
     def _unreachable(self, reason: str) -> None:
-        from sottovoce.network.identity.certificates import require_current  # large, rarely needed
-
         require_current(self.keys / "cert.pem")  # a server ends the handshake silently
         self._failures += 1
         level = logging.WARNING if self._failures == 1 else logging.DEBUG
-        note("cannot connect", level=level, error=reason, attempt=self._failures)
+        note("connect-failed", level=level, error=reason, attempt=self._failures)

@@ -109,7 +109,7 @@ class HelperLink:
             raise RefusedError(Code.VERSION, "the helper speaks another version of the protocol")
         self.connected = True
         self._opened_times += 1
-        note("helper", round=message.round)
+        note("helper-connected", round=message.round)
         for number in sorted(self._waiting):
             self._introduce(number)
         if self._full is not None:

@@ -38,6 +38,9 @@ HEARTBEAT_SECONDS: Final = 20.0
 RESERVED_FILES: Final = 64
 """File descriptors kept back from connections: for the store, its log and the revocation list."""
 
+CONFIG_BYTES: Final = 1 << 16
+"""Of a message that describes a run, at most: its configuration, and all but its vectors."""
+
 _FRAME_HEAD: Final = 1024
 _MESSAGE_HEAD: Final = 64
 _HELLO_HEAD: Final = 256
@@ -53,19 +56,19 @@ class TokenBucket:
     and twice the capacity may be taken within an instant, never more.
     """
 
-    __slots__ = ("_at", "_capacity", "_level", "_rate")
+    __slots__ = ("_capacity", "_level", "_rate", "_refilled")
 
     def __init__(self, capacity: float, rate: float) -> None:
         self._capacity = self._level = float(capacity)
         self._rate = float(rate)
-        self._at = time.monotonic()
+        self._refilled = time.monotonic()
 
     def take(self, amount: float = 1.0) -> bool:
         """Take tokens; False, and nothing is taken, if there are too few."""
         if self._level < amount:
             now = time.monotonic()
-            self._level = min(self._capacity, self._level + (now - self._at) * self._rate)
-            self._at = now
+            self._level = min(self._capacity, self._level + (now - self._refilled) * self._rate)
+            self._refilled = now
             if self._level < amount:
                 return False
         self._level -= amount
@@ -79,12 +82,12 @@ class Quota:
     __slots__ = ("bytes", "connections", "open", "pages", "pings")
 
     def __init__(self, agents: int, numbers: int) -> None:
-        voices = max(1, agents)
-        hello = _HELLO_HEAD + (INTEGER + DOUBLE * numbers) * voices
+        parties = max(1, agents)
+        hello = _HELLO_HEAD + (INTEGER + DOUBLE * numbers) * parties
         message = _MESSAGE_HEAD + DOUBLE * numbers
         # Small to begin with: a few kilobytes already hold hundreds of pings to parse.
-        self.bytes = TokenBucket(voices * _HTTP + 4 * hello, ROUNDS_PER_SECOND * message * voices)
-        self.pings = TokenBucket(PINGS * voices, voices)
+        self.bytes = TokenBucket(parties * _HTTP + 4 * hello, ROUNDS_PER_SECOND * message * parties)
+        self.pings = TokenBucket(PINGS * parties, parties)
         self.pages = TokenBucket(PAGES, PAGES_PER_SECOND)
         self.connections = CONNECTIONS + agents
         self.open = 0

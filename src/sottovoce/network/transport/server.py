@@ -10,7 +10,7 @@ import socket
 from collections.abc import Awaitable, Callable
 from dataclasses import KW_ONLY, dataclass
 from functools import partial
-from typing import Any, Final, cast, final
+from typing import TYPE_CHECKING, Any, Final, cast, final
 
 from aiohttp import WSCloseCode, WSMsgType, web
 
@@ -18,7 +18,6 @@ from sottovoce.errors import NetworkError
 from sottovoce.network.failures import BusyError
 from sottovoce.network.identity.certificates import Authorization, Identity, peer_identity
 from sottovoce.network.observe.logs import note
-from sottovoce.network.observe.metrics import Metrics
 from sottovoce.network.process import Supervisor
 from sottovoce.network.protocol.actions import Send
 from sottovoce.network.protocol.cloud_machine import CloudMachine
@@ -27,6 +26,9 @@ from sottovoce.network.protocol.helper_machine import HelperMachine
 from sottovoce.network.protocol.messages import Code
 from sottovoce.network.runner import Runner
 from sottovoce.network.transport.limits import HEARTBEAT_SECONDS, Limits, Quota, most_sockets
+
+if TYPE_CHECKING:
+    from sottovoce.network.observe.operator_pages import Metrics
 
 HELLO_SECONDS: Final = 10.0
 
@@ -168,14 +170,15 @@ class Connection(web.RequestHandler):
         elif self._unread >= UNREAD:
             return False
         sending = self._socket.send_bytes(data)
-        with contextlib.suppress(StopIteration, ConnectionError):  # sent, or gone
+        try:
             sending.send(None)  # one step: without a drain limit there is nothing to wait for
-            raise RuntimeError("aiohttp must send without waiting")
-        if self.backlog:
-            self._unread += 1
-            now = asyncio.get_running_loop().time()
-            self._unread_since = min(self._unread_since, now)
-        return True
+        except (StopIteration, ConnectionError):  # sent, or the peer is gone
+            if self.backlog:
+                self._unread += 1
+                now = asyncio.get_running_loop().time()
+                self._unread_since = min(self._unread_since, now)
+            return True
+        raise RuntimeError("aiohttp must send without waiting")
 
     @property
     def overdue(self) -> bool:
@@ -237,6 +240,7 @@ class Server:
         self._sockets: list[socket.socket] = []
         self._http = web.AppRunner(self.app, handle_signals=False)
         self._most = 0
+        self.runner.server = self
 
     @property
     def port(self) -> int:

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from sottovoce.errors import ProblemError
-from sottovoce.formula.canonical import multiply, split_constant, substitute
+from sottovoce.formula.canonical import multiply, split_constant, substitute, subtract
 from sottovoce.formula.derive import gradient
 from sottovoce.formula.expression import ZERO, Expression, Relation, symbol
 from sottovoce.formula.parse import parse_constraint
@@ -31,7 +31,7 @@ from sottovoce.problem.constraints import (
     linear_total,
     total_over,
 )
-from sottovoce.problem.files.schema import ConstraintTable, refusal
+from sottovoce.problem.files.schema import ConstraintTable, SumTable, refusal
 from sottovoce.problem.files.table import AGENT, Table
 from sottovoce.problem.linear_rows import Entries, Linear, Weights, entries_of, sparse
 
@@ -69,7 +69,7 @@ class ConstraintReader:
             for g, first in zip(groups, firsts, strict=False)
             if g.name in public
         }
-        self._alone = {s.name: s for g in groups if g.count == 1 for s in g.symbols}
+        self.alone = {s.name: s for g in groups if g.count == 1 for s in g.symbols}
         self._owner = {
             s: g
             for g in groups
@@ -96,7 +96,7 @@ class ConstraintReader:
             for name, file in table.weights.items()
         }
         self._scaled.clear()
-        names = self._alone | self.inside | ({} if table.bound is None else {BOUND.name: BOUND})
+        names = self.alone | self.inside | ({} if table.bound is None else {BOUND.name: BOUND})
         if table.matrix is not None:
             symbols, weights = self._matrix(self._tables[table.matrix])
             names[MATRIX.name] = MATRIX
@@ -115,6 +115,19 @@ class ConstraintReader:
                     "neither: remove it",
                 )
         return Relation(g, "==" if equality else "<=", ZERO)
+
+    def rows(self, table: SumTable, where: str) -> dict[str, Expression]:
+        """Return the rows of a table ``[[sums]]`` by their names, ``load`` or ``load[2]``."""
+        constraint = ConstraintTable(
+            expression=f"{table.expression} <= 0", weights=table.weights, matrix=table.matrix
+        )
+        stated = self.read(constraint, where)
+        if isinstance(stated, Relation):
+            return {table.name: subtract(stated.left, stated.right)}
+        rows = Total(sums=stated.sums, rest=stated.rest, offset=stated.offset, linear=stated.linear)
+        if len(rows) == 1:
+            return {table.name: rows[0]}
+        return {f"{table.name}[{r + 1}]": row for r, row in enumerate(rows)}
 
     def add(self, terms: Sequence[Expression]) -> Expression:
         """Return what stands for ``total(terms)``."""
@@ -135,14 +148,14 @@ class ConstraintReader:
         if {_ROW, AGENT, _WEIGHT} <= set(table.columns):
             dims = [group.dim if group.count == 1 else 0 for group in self._groups]
             each = np.repeat(dims, [group.count for group in self._groups])
-            return list(self._alone.values()), _sparse(table, 1, each)
+            return list(self.alone.values()), _sparse(table, 1, each)
         for name in table.columns:
-            if name not in self._alone:
+            if name not in self.alone:
                 raise ProblemError(
                     f"{table.path}: a column must be called like a component of an agent stated by "
                     f"itself, or the columns be {_ROW}, {AGENT} and {_WEIGHT}, got {name!r:.60}"
                 )
-        symbols = [self._alone[name] for name in table.columns]
+        symbols = [self.alone[name] for name in table.columns]
         return symbols, np.stack(list(table.columns.values()), 1)
 
     def _family(

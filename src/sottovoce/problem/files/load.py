@@ -21,7 +21,7 @@ from numpy.typing import ArrayLike
 
 from sottovoce.arguments import entries, path_of, whole
 from sottovoce.errors import ProblemError
-from sottovoce.formula.canonical import in_order
+from sottovoce.formula.canonical import add, in_order
 from sottovoce.formula.expression import Expression, Relation
 from sottovoce.formula.parse import parse_expression
 from sottovoce.problem.agents import Array, Group, fleet_group
@@ -34,6 +34,7 @@ from sottovoce.problem.files.schema import (
     FleetFile,
     FleetTable,
     ProblemFile,
+    SumTable,
     check_settings,
     needs,
     read_document,
@@ -60,6 +61,8 @@ def load_problem(folder: str | Path, *, agents: Iterable[int] | None = None) -> 
     public_agents = list(_numbered(public, spec, files))
     if not public_agents:
         raise refusal(public.path, "a problem needs at least one agent, got none: add [[agents]]")
+    if not (spec.constraints or spec.cost):
+        raise refusal(public.path, needs("problem.toml", "constraints"))
     last = public_agents[-1].numbers.stop - 1
     if agents is None:
         files.require_no_others([one.private_file for one in public_agents], last)
@@ -81,6 +84,7 @@ def load_problem(folder: str | Path, *, agents: Iterable[int] | None = None) -> 
         objectives=[one.objective(g, symbols) for one, g in pairs],
         local=[row for one, g in pairs for row in one.local(g, symbols)],
         constraints=dict(_constraints(public, spec, reader)),
+        cost=_cost(public, spec, reader),
         **{key: [one.point(key, g) for one, g in pairs] for key in _POINTS},
         privacy=check_settings("privacy", public.tables.get("privacy"), public),
         schedule=check_settings("schedule", public.tables.get("schedule"), public),
@@ -111,7 +115,8 @@ class _Files:
 
     def tables(self, by: Document, spec: ProblemFile) -> dict[str, Table]:
         """Read the tables that constraints name."""
-        listed = [c for c in spec.constraints if not isinstance(c, str)]
+        listed: list[ConstraintTable | SumTable] = list(spec.sums)
+        listed += [c for c in spec.constraints if not isinstance(c, str)]
         named = {c.matrix for c in listed} | {w for c in listed for w in c.weights.values()}
         return {name: self.table(name, by) for name in named if name is not None}
 
@@ -339,3 +344,21 @@ def _constraints(
         seen.add(name)
         row = reader.read(table, where)
         yield name, hard(row) if table.hard else row
+
+
+def _cost(public: Document, spec: ProblemFile, reader: ConstraintReader) -> Expression | None:
+    """The public cost, all tables ``[[cost]]`` together."""
+    names = dict(reader.alone)
+    for n, table in enumerate(spec.sums):
+        rows = reader.rows(table, public.at("expression", table="[[sums]]", nth=n))
+        if taken := names.keys() & rows.keys():
+            where = public.at("name", table="[[sums]]", nth=n)
+            raise refusal(where, f"names must differ, got {min(taken)} twice: rename one")
+        names |= rows
+    terms = [
+        parse_expression(
+            table.expression, names, where=public.at("expression", table="[[cost]]", nth=n)
+        )
+        for n, table in enumerate(spec.cost)
+    ]
+    return add(*terms) if terms else None

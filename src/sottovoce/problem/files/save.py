@@ -13,6 +13,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from sottovoce.arguments import entries, path_of, whole
 from sottovoce.errors import ProblemError
+from sottovoce.formula.canonical import substitute
+from sottovoce.formula.expression import Expression, symbol
 from sottovoce.formula.write import write_constraint, write_expression
 from sottovoce.problem.agents import Array, Group
 from sottovoce.problem.constraints import Constraint
@@ -22,8 +24,10 @@ from sottovoce.problem.files.schema import (
     AgentFile,
     AgentTable,
     ConstraintTable,
+    CostTable,
     FleetFile,
     FleetTable,
+    SumTable,
 )
 from sottovoce.problem.files.table import AGENT, columns_of, write_table
 from sottovoce.problem.problem import Problem
@@ -77,7 +81,7 @@ def _files(problem: Problem, agents: Collection[int]) -> dict[str, str]:
         if columns:
             files[f"{group.name}.csv"] = write_table(columns)
     first_of = dict(zip((group.name for group in problem.groups), firsts, strict=False))
-    for j, constraint in enumerate((*problem.constraints, *problem.cloud.own)):
+    for j, constraint in enumerate((*problem.constraints, *problem.cloud.separable)):
         linear = as_matrix(constraint)
         if linear is not None:
             file = f"rows{j + 1}.csv"
@@ -99,12 +103,16 @@ def _files(problem: Problem, agents: Collection[int]) -> dict[str, str]:
             for part in weighted:
                 name = part.group.name
                 files[named[name]] = write_table(fleet_columns(part, first_of[name]))
+    sums, cost, tables = _cost_tables(problem, first_of)
+    files |= tables
     files["problem.toml"] = _toml(
         {
             "format": FORMAT,
             "agents": agents_tables,
             "fleet": fleets,
             "constraints": constraints,
+            "sums": sums,
+            "cost": cost,
             "privacy": dict(problem.privacy),
             "schedule": dict(problem.schedule),
         }
@@ -115,6 +123,31 @@ def _files(problem: Problem, agents: Collection[int]) -> dict[str, str]:
         if mine.size:
             files |= _private_files(problem, index, numbers.start, mine)
     return files
+
+
+def _cost_tables(
+    problem: Problem, first_of: Mapping[str, int]
+) -> tuple[list[SumTable], list[CostTable], dict[str, str]]:
+    """The public cost, the sums that it names, and the files of their weights."""
+    cost = problem.cloud.cost
+    if cost is None:
+        return [], [], {}
+    sums: list[SumTable] = []
+    names: list[Expression] = []
+    files: dict[str, str] = {}
+    for k, family in enumerate(cost.families):
+        name = f"sum{k + 1}"
+        weighted = [part for part in family.sums if part.weights is not None]
+        weights = {part.group.name: f"{name}-{part.group.name}.csv" for part in weighted}
+        sums.append(SumTable(name=name, expression=_left(family), weights=weights))
+        for part in weighted:
+            files[weights[part.group.name]] = write_table(
+                fleet_columns(part, first_of[part.group.name])
+            )
+        rows = range(1, family.rows + 1)
+        names += [symbol(name if family.rows == 1 else f"{name}[{r}]") for r in rows]
+    formula = substitute(cost.formula, dict(zip(cost.symbols, names, strict=True)))
+    return sums, [CostTable(expression=write_expression(formula))], files
 
 
 def _alone(group: Group) -> bool:

@@ -98,6 +98,21 @@ class ConstraintTable(_Table, frozen=True, kw_only=True):
     hard: Switch = False
 
 
+class SumTable(_Table, frozen=True, kw_only=True):
+    """``[[sums]]``: rows that a public cost names; the left side of a constraint."""
+
+    name: Text
+    expression: Text
+    weights: Weighted = {}
+    matrix: Text | None = None
+
+
+class CostTable(_Table, frozen=True, kw_only=True):
+    """``[[cost]]``: a public cost, in agents' states and in sums such as ``load[2]``."""
+
+    expression: Text
+
+
 class Privacy(_Table, frozen=True):
     """``[privacy]``."""
 
@@ -129,7 +144,9 @@ class ProblemFile(_Table, frozen=True, kw_only=True):
     fleet: Annotated[list[FleetTable], Meta(description="a list of tables [[fleet]]")] = []
     constraints: Annotated[
         list[str | ConstraintTable], Meta(description="a list of tables [[constraints]]")
-    ]
+    ] = []
+    sums: Annotated[list[SumTable], Meta(description="a list of tables [[sums]]")] = []
+    cost: Annotated[list[CostTable], Meta(description="a list of tables [[cost]]")] = []
     privacy: Annotated[Privacy, Meta(description="a table [privacy]")] = Privacy()
     schedule: Annotated[Schedule, Meta(description="a table [schedule]")] = Schedule()
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from importlib.resources import files
 from typing import Any
 
@@ -31,7 +31,13 @@ __all__ = [
     "smart_charging",
 ]
 
-_FLEETS: dict[str, Callable[[], Problem]] = {"chargers": chargers, "smart_charging": smart_charging}
+_FLEETS: dict[str, Callable[[], Problem]] = {
+    "chargers": chargers,
+    "smart_charging": smart_charging,
+    "valley_filling": partial(smart_charging, network="valley"),
+    "peak_shaving": partial(smart_charging, network="peak"),
+    "soft_limit": partial(smart_charging, network="soft"),
+}
 _OF_STATES = ("dim", "lower", "upper")
 _OF_PROBLEM = ("objectives", "constraints", "start", "privacy", "schedule")
 _BOOK = "Hock and Schittkowski (1981), problem {}; multipliers from the conditions of optimality"

@@ -6,10 +6,13 @@ tuned to the solution.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from sottovoce.arguments import whole
 from sottovoce.errors import ProblemError
+from sottovoce.formula.functions import maximum, pos, sum_squares
 from sottovoce.problem.agents import Array, agents
 from sottovoce.problem.constraints import total
 from sottovoce.problem.problem import Problem
@@ -28,6 +31,10 @@ HOME_KW = (0.35, 0.30, 0.28, 0.27, 0.27, 0.30, 0.42, 0.60, 0.62, 0.55, 0.52, 0.5
 PRICE = (0.080, 0.074, 0.070, 0.068, 0.069, 0.075, 0.092, 0.115, 0.120, 0.108, 0.095, 0.088,
          0.082, 0.078, 0.080, 0.088, 0.102, 0.125, 0.145, 0.150, 0.138, 0.118, 0.102, 0.090)
 # fmt: on
+NETWORKS = ("capacity", "valley", "peak", "soft")
+VALLEY, PEAK, SOFT = 0.05, 2.0, 0.1
+"""Euro per kW squared and home, per kW, and per kWh: of the size of network tariffs."""
+SOFT_KW_PER_HOME = 1.0
 WEAR = 0.002
 """Cost of a kW drawn for an hour, squared, in euro: losses and the battery's ageing."""
 
@@ -76,18 +83,29 @@ def chargers(n: int = 100, *, seed: int = 0, hours: int = 24) -> Problem:
     )
 
 
-def smart_charging(n: int = 100, *, seed: int = 0, hours: int = 24) -> Problem:
+def smart_charging(
+    n: int = 100, *, seed: int = 0, hours: int = 24, network: str = "capacity"
+) -> Problem:
     """Return the same chargers with what each must reach as its own private set.
 
     ``f_i(x) = sum_t (price_t x[t] + wear x[t]^2)`` with ``sum_t x[t] = need_i`` exactly and
     ``x[t] <= limit_i[t]``, which is 0 while the car is away: energy needs, connectors and when
-    cars are parked stay with the charger. Public is that no charger draws more than 22 kW.
+    cars are parked stay with the charger. Public is that no charger draws more than 22 kW, and
+    what the load ``l_t = n home_t + sum_i x_i[t]`` costs the network:
+
+        capacity    nothing, but ``l_t <= 2 n`` kW
+        valley      ``0.05 sum_t l_t^2 / n`` euro: the load fills the valley of the night
+        peak        2 euro per kW of ``max_t l_t``
+        soft        0.1 euro per kWh of ``l_t`` above 1 kW per home
 
     Args:
         n: number of chargers, one per home.
         seed: draws connectors, arrivals, departures and energy needs.
         hours: length d of the plan, two at least.
+        network: what the load must keep to, or costs, as above.
     """
+    if network not in NETWORKS:
+        raise ProblemError(f"network must be one of {', '.join(NETWORKS)}, got {network!r:.60}")
     base = chargers(n, seed=seed, hours=whole("hours", hours, least=2, error=ProblemError))
     capacity = -base.constraints[0].offset
     need = {s.name: values for s, values in base.groups[0].parameters.items()}["need"]
@@ -105,9 +123,17 @@ def smart_charging(n: int = 100, *, seed: int = 0, hours: int = 24) -> Problem:
     price = np.take(PRICE, (FIRST_HOUR + np.arange(hours)) % 24)
     cost = sum((p * x_t + WEAR * x_t**2 for p, x_t in zip(price, x, strict=True)))
     window = zip(x, ev["limit"], strict=True)
+    load = n * NETWORK_KW_PER_HOME - capacity + total(x)
+    stated: dict[str, Any] = {"constraints": {"capacity": total(x) <= capacity}}
+    if network == "valley":
+        stated = {"cost": VALLEY / n * sum_squares(load)}
+    elif network == "peak":
+        stated = {"cost": PEAK * maximum(*load)}
+    elif network == "soft":
+        stated = {"cost": SOFT * sum(pos(load - n * SOFT_KW_PER_HOME))}
     return Problem(
         objectives=cost,
-        constraints={"capacity": total(x) <= capacity},
+        **stated,
         local=[sum(x) == ev["need"], *(x_t <= limit for x_t, limit in window)],
     )
 

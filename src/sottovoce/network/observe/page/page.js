@@ -231,6 +231,7 @@ function renderCharts() {
 function standing(constraint, now) {
   if (now === null) return { limit: "", words: "", beyond: false };
   const { lower, upper } = constraint, noise = noiseOfMean(constraint);
+  if (lower === null && upper === null) return { limit: "no limit", words: "no limit", beyond: false };
   const over = upper !== null && now > upper ? now - upper : lower !== null && now < lower ? lower - now : 0;
   const must = lower === null ? `at most ${written(upper)}` : upper === null ? `at least ${written(lower)}` : lower === upper ? `exactly ${written(upper)}` : `${written(lower)} to ${written(upper)}`;
   const aimed = constraint.aims.length ? `, aimed at ${constraint.aims.map(written).join(" to ")}` : "";

@@ -22,16 +22,14 @@ from aiohttp import web
 
 from sottovoce.errors import SottovoceError
 from sottovoce.network.config import RunConfig
-from sottovoce.network.identity.certificates import OPERATOR
-from sottovoce.network.identity.tls import client_context
-from sottovoce.network.observe.metrics import Metrics
-from sottovoce.network.observe.operator_pages import Facts
-from sottovoce.network.observe.page.charts import (
+from sottovoce.network.identity.tls import OPERATOR, client_context
+from sottovoce.network.observe.charts import (
     TICK_SECONDS,
     Samples,
     ShownConstraints,
     about,
 )
+from sottovoce.network.observe.operator_pages import Facts, Metrics
 from sottovoce.network.protocol.actions import Record
 from sottovoce.network.transport.server import (
     Connection,
@@ -80,6 +78,7 @@ HEADERS: Final = {
 }
 
 INDEX: Final = "page.html"
+_FILES: Final = files(__package__) / "page"
 
 TYPES: Final = {
     INDEX: "text/html",
@@ -109,7 +108,7 @@ class Live:
         self._about = event("run", about(self.plan, self.config, constraints))
         self._status = self._budget = b""
         self._status_due = self._budget_due = 0.0
-        self._files = {name: (files(__package__) / name).read_bytes() for name in TYPES}
+        self._files = {name: (_FILES / name).read_bytes() for name in TYPES}
         self._viewers: set[Connection] = set()
         self._over = asyncio.Event()
 

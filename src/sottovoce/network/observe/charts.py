@@ -16,6 +16,7 @@ from typing import Any, Final, final
 import numpy as np
 from msgspec.structs import replace
 
+from sottovoce.formula.canonical import add
 from sottovoce.formula.tape import Tape, tape
 from sottovoce.network.config import RunConfig
 from sottovoce.network.protocol.actions import Record
@@ -31,7 +32,7 @@ POINTS: Final = 480  # at most so many points are kept; half as many after neigh
 DIGITS: Final = 6  # significant digits on the page: prices and releases are public, and drawn
 
 NAMED: Final = 200
-"""Agents that the page calls by their names, one by one; a larger fleet goes by numbers."""
+"""Agents that the page calls by their names, one by one; a larger fleet has numbers."""
 
 
 @final
@@ -40,7 +41,8 @@ class ShownConstraints:
     """The constraints of a plan as functions of what it releases.
 
     A sum with an interval is shown as it is, against its bounds. Sums that a region holds together
-    are shown as ``phi(u) <= 0``. Where values of constraints are released it is ``g_j <= 0``.
+    are shown as ``phi(u) <= 0``, the public cost as its value. Where values of constraints are
+    released it is ``g_j <= 0``.
     """
 
     prices: list[str]  # their names
@@ -58,14 +60,19 @@ class ShownConstraints:
             rows = [_row(names[j], lower[j], 0.0, sigma[j]) for j in range(len(names))]
             return ShownConstraints(prices=names, rows=rows, direct=list(range(len(rows))))
         sums, names = plan.cloud.sums, plan.cloud.sums.labels()
-        held = {o for region in sums.regions for o in region.rows}
-        free = [o for o in range(sums.count) if o not in held]
+        in_regions = {o for region in sums.regions for o in region.rows}
+        free = [o for o in range(sums.count) if o not in in_regions]
         rows = [
             _row(names[o], sums.lower[o], sums.upper[o], sigma[o], _aims(plan, o)) for o in free
         ]
         rows += [_row(region.name, -np.inf, 0.0, None) for region in sums.regions]
-        regions = tuple((list(r.rows), tape([r.phi], r.symbols)) for r in sums.regions)
-        return ShownConstraints(prices=names, rows=rows, direct=free, regions=regions)
+        regions = [(list(r.rows), tape([r.phi], r.symbols)) for r in sums.regions]
+        if sums.costs:
+            rows.append(_row("public cost", -np.inf, np.inf, None))
+            symbols = [s for term in sums.costs for s in term.symbols]
+            cost = tape([add(*(term.formula for term in sums.costs))], symbols)
+            regions.append(([o for term in sums.costs for o in term.rows], cost))
+        return ShownConstraints(prices=names, rows=rows, direct=free, regions=tuple(regions))
 
     def spread(self, releases: Array) -> Array:
         """Return mean, least and largest of every shown row over some releases, shape (3, rows).
@@ -144,7 +151,7 @@ class Samples:
         self._pace.append((time.monotonic(), 0 if last is None else last.k))
         if last is None or last.k == self.round:
             return
-        self._last.append(replace(last, parts=()))  # what was said is not to be kept
+        self._last.append(replace(last, parts=()))  # contributions are not to be kept
         prices = np.array([one.price[:SHOWN] for one in self._last])
         shown = np.stack([last.answer[:SHOWN], prices.min(axis=0), prices.max(axis=0)])
         released = self._constraints.spread(np.array([one.released for one in self._last]))

@@ -1,0 +1,209 @@
+"""Public costs of sums: stated, saved, certified, answered, and what they refuse."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from refusals import Refusal, check, listed
+
+import sottovoce
+from sottovoce.problem.numeric import Numeric
+from sottovoce.study.prediction import predict, response
+
+sv: Any = sottovoce
+RNG = np.random.default_rng(0)
+BASE = np.array([60.0, 50.0, 40.0, 40.0, 50.0, 70.0])
+EV = sv.agents(50, dim=6, lower=0, upper=3, name="ev", parameters={"need": RNG.uniform(4, 9, 50)})
+U = sv.agents(20, lower=0, upper=3, name="u")
+X = sv.agents(["a", "b", "c"], lower=-5, upper=5)
+LOAD, WEIGHTS = sv.total(EV.x), RNG.uniform(0, 1, (2, 50))
+FLEET = {"objectives": 0.05 * sv.sum_squares(EV.x), "local": [EV.x.sum() == EV["need"]]}
+BOTH = FLEET | {"objectives": [0.05 * sv.sum_squares(EV.x), (U.x - 1) ** 2]}
+NAMED = {"objectives": [(s - 2) ** 2 for s in X]}
+
+COSTS: dict[str, dict[str, Any]] = {
+    "valley": FLEET | {"cost": 0.01 * sv.sum_squares(BASE + LOAD)},
+    "peak beside squares": FLEET
+    | {
+        "constraints": [sv.total(EV.x) <= 70],
+        "cost": 0.01 * sv.sum_squares(BASE + LOAD) + 5 * sv.maximum(*(BASE + sv.total(EV.x))),
+    },
+    "two fleets": BOTH
+    | {
+        "constraints": [LOAD <= 70],
+        "cost": 0.01 * sv.sum_squares(sv.total(EV.x[0], weights=WEIGHTS))
+        + 0.1 * (sv.total(EV.x[0], weights=WEIGHTS)[1] + sv.total(U.x)[0]) ** 2
+        + abs(LOAD[0] + LOAD[2] - 3)
+        + abs(2 * LOAD[1]),
+    },
+    "norm": BOTH
+    | {"cost": sv.norm([LOAD[0] + sv.total(U.x)[0] - 4, LOAD[1] - 3]) / 10
+       + sum((sv.total(U.x) - 3) ** 2) / 50},
+    "fleet and named": {
+        "agents": [EV, X],
+        "objectives": [FLEET["objectives"], *NAMED["objectives"]],
+        "local": FLEET["local"],
+        "cost": sv.huber(LOAD[0] + X[0] + 2 * X[1] - 3) + sv.exp((X[0] + X[2]) / 5),
+    },
+    "named beside a region": NAMED
+    | {
+        "constraints": [X[0] + X[1] <= 0.5, X[0] ** 2 + X[1] * X[0] + X[1] ** 2 <= 3],
+        "cost": (X[0] + X[1] - 1) ** 2 + 3 * sv.pos(X[0] + 2 * X[2]) + sv.exp(X[0] - X[1] + X[2]),
+    },
+}  # fmt: skip
+
+
+def stated(name: str) -> Any:
+    """A problem of the table."""
+    return sv.Problem(**COSTS[name])
+
+
+@pytest.mark.parametrize("name", COSTS)
+def test_rounds_without_noise_reach_the_reference_optimum(name: str) -> None:
+    problem = stated(name)
+    best = sv.reference_optimum(problem)
+    answer = sv.simulate(problem, rounds=300)
+    assert best.residual <= 1e-9
+    assert problem.evaluate(best.x).objective == pytest.approx(best.objective, rel=1e-9)
+    assert problem.evaluate(answer.x[0]).objective == pytest.approx(best.objective, rel=1e-6)
+    assert answer.trace.objective[0, -1] == pytest.approx(best.objective, rel=1e-6)
+    np.testing.assert_allclose(answer.x[0], best.x, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", COSTS)
+def test_the_reference_optimum_beats_every_point_near_it(name: str) -> None:
+    problem = stated(name)
+    best = sv.reference_optimum(problem)
+    rng, local = np.random.default_rng(1), "local" in COSTS[name]
+    checked = 0
+    for _ in range(200):
+        step = 10.0 ** rng.uniform(-3, 0) * rng.normal(size=problem.size)
+        if local:  # needs stay met: energy moves between two hours of one car
+            car, here, there = rng.integers(50), *rng.choice(6, 2, replace=False)
+            energy, step = step[0], step * 0.0
+            step[6 * car + here], step[6 * car + there] = energy, -energy
+        near = best.x + step
+        inside = np.all((near >= problem.cloud.lower()) & (near <= problem.cloud.upper()))
+        point = problem.evaluate(near)
+        if inside and np.all(point.violation <= 0.0):
+            checked += 1
+            assert point.objective >= best.objective - 1e-9 * (1 + abs(best.objective))
+    assert checked >= 5
+
+
+@pytest.mark.parametrize("name", COSTS)
+def test_files_keep_a_cost(name: str, tmp_path: Path) -> None:
+    problem = stated(name)
+    problem.save(tmp_path / "problem")
+    again = sv.Problem.load(tmp_path / "problem")
+    assert again.fingerprint == problem.fingerprint
+    assert again.cloud.fingerprint == problem.cloud.fingerprint
+    again.save(tmp_path / "again")
+    assert (tmp_path / "again/problem.toml").read_text() == (
+        tmp_path / "problem/problem.toml"
+    ).read_text()
+    public = sv.Problem.load(tmp_path / "problem", agents=[])
+    assert public.cloud.fingerprint == problem.cloud.fingerprint
+
+
+@pytest.mark.parametrize("name", ["valley", "peak beside squares", "two fleets"])
+def test_noise_keeps_the_answer_near_the_limit_and_the_cost_near_the_prediction(name: str) -> None:
+    problem = stated(name)
+    plan = sv.plan(problem, epsilon=1, delta=1e-5, hide=sv.Offset(radius=0.1, rounds=500))
+    best, runs = sv.reference_optimum(problem), sv.simulate(problem, plan, runs=24, seed=3)
+    error = np.sqrt(np.mean(np.sum((runs.x - best.x) ** 2, axis=1)))
+    assert 0.7 < error / sv.accuracy_limit(problem, plan).x < 1.4
+    more = np.array([problem.evaluate(x).objective for x in runs.x]) - best.objective
+    expected = predict(response(problem, best), plan, 500, feasible=0.95).objective
+    assert expected is not None
+    if "constraints" not in COSTS[name]:
+        assert 0.6 < np.sqrt(np.mean(more**2)) / abs(best.objective) / expected < 1.6
+
+
+def test_a_sum_that_a_constraint_bounds_already_needs_no_second_noise() -> None:
+    with_cost, without = (
+        stated("peak beside squares"),
+        sv.Problem(**FLEET, constraints=[LOAD <= 70]),
+    )
+    how: dict[str, Any] = {"epsilon": 1, "delta": 1e-5, "hide": sv.Offset(radius=0.1, rounds=50)}
+    assert sv.plan(with_cost, **how).sigma == pytest.approx(sv.plan(without, **how).sigma)
+    assert with_cost.cloud.sums.labels() == without.cloud.sums.labels()
+
+
+def test_a_cost_alone_releases_what_the_same_constraint_would() -> None:
+    how: dict[str, Any] = {"epsilon": 1, "delta": 1e-5, "hide": sv.Everything(rounds=50)}
+    cost, row = stated("valley"), sv.Problem(**FLEET, constraints=[LOAD <= 140])
+    assert sv.plan(cost, **how).sigma == pytest.approx(sv.plan(row, **how).sigma)
+
+
+def test_the_audit_plays_a_cost_on_the_deployed_bytes() -> None:
+    problem = stated("named beside a region")
+    plan = sv.plan(problem, epsilon=1, delta=1e-3, hide=sv.Offset(radius=0.1, rounds=20))
+    report = sv.audit(problem, plan, agent="a", runs=100, rounds=20)
+    assert report.passed
+
+
+@pytest.mark.parametrize("network", ["valley", "peak", "soft"])
+def test_chargers_that_pay_for_their_load_lower_its_peak(network: str) -> None:
+    free = sv.gallery.smart_charging(40)
+    headroom = Numeric(free)
+    paying = sv.gallery.smart_charging(40, network=network)
+    with_cost, without = (
+        headroom.constraints(sv.reference_optimum(problem).x) for problem in (paying, free)
+    )
+    assert with_cost.max() <= without.max() + 1e-6
+    assert with_cost.sum() == pytest.approx(without.sum(), abs=1e-6)
+
+
+def cost(formula: Any, **more: Any) -> Any:
+    """A problem of the fleet with this cost."""
+    return sv.Problem(**(FLEET | {"cost": formula} | more))
+
+
+REFUSED = [
+    Refusal("not convex", lambda: sv.plan(cost(-LOAD[0] ** 2), epsilon=1, delta=1e-5,
+            hide=sv.Everything(rounds=9)), sv.errors.ConvexityError, ("public cost", "convex")),
+    Refusal("a state of every agent", lambda: cost(EV.x[0] ** 2), sv.errors.ProblemError,
+            ("cost", "sums", "sv.total")),
+    Refusal("one agent alone", lambda: sv.Problem(**NAMED, cost=(X[0] + X[1]) ** 2 + X[2] ** 2),
+            sv.errors.ProblemError, ("cost", "c", "objective")),
+    Refusal("a total of curved terms", lambda: cost(sv.total(EV.x[0] ** 2)[0]),
+            sv.errors.ProblemError, ("cost", "affine", "objective")),
+    Refusal("a comparison", lambda: cost(LOAD[0] <= 3), sv.errors.ProblemError,
+            ("cost", "formula")),
+    Refusal("several rows", lambda: cost(LOAD), sv.errors.ProblemError, ("cost", "one", "total")),
+    Refusal("a kink that mixes sums", lambda: cost(sv.maximum(LOAD[0] + LOAD[1], LOAD[0] ** 2)),
+            sv.errors.ProblemError, ("cost", "maximum", "norm")),
+    Refusal("nothing at all", lambda: sv.Problem(**FLEET), sv.errors.ProblemError,
+            ("constraint", "public cost")),
+    Refusal("gradient steps", lambda: sv.simulate(stated("valley"), rounds=5,
+            algorithm=sv.paper.Tikhonov()), sv.errors.InputError, ("gradient steps", "default")),
+    Refusal("the paper's plan", lambda: sv.paper.plan(stated("named beside a region"), epsilon=1,
+            delta=1e-3, hide=sv.Trajectory(radius=1, rounds=9)), sv.errors.PrivacyError,
+            ("public cost", "sv.plan")),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("row", listed(REFUSED))
+def test_a_cost_is_refused_with_the_remedy(row: Refusal) -> None:
+    check(row)
+
+
+def test_a_file_says_where_a_cost_is_wrong(tmp_path: Path) -> None:
+    stated("named beside a region").save(tmp_path)
+    file = tmp_path / "problem.toml"
+    for old, new, words in (
+        ("exp(sum1)", "exp(sum9)", ("sum9", "problem.toml, line")),
+        ('name = "sum2"', 'name = "sum1"', ("sum1", "twice", "rename")),
+        ("[[cost]]\nexpression", "[[cost]]\nformula", ("formula", "expression")),
+    ):
+        text = file.read_text()
+        assert old in text
+        file.write_text(text.replace(old, new))
+        with pytest.raises(sv.errors.ProblemError) as refused:
+            sv.Problem.load(tmp_path)
+        file.write_text(text)
+        assert all(word in str(refused.value) for word in words), str(refused.value)
