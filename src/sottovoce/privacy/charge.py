@@ -2,7 +2,7 @@ r"""What a run costs an agent, and what an account that protects another distanc
 
 An account protects one thing, an adjacency with a radius R, and its total holds for every pair of
 lifetimes of the agent that are adjacent in that sense within every run. A run promises mu for pairs
-within its own radius b. Its noise being fixed, `docs/explanation/privacy.md` shows that pairs
+within its own radius b. Its noise being fixed, `docs/explanation/ledger.md` shows that pairs
 within ANY distance r are told apart no better than
 
     mu(r) = s r + c,      mu >= mu(b),

@@ -28,6 +28,7 @@ from sottovoce.privacy.feasibility import answer_shares
 from sottovoce.privacy.noise_plan import NoisePlan
 from sottovoce.privacy.releases import release_of
 from sottovoce.problem.agents import Array
+from sottovoce.problem.feasible import own_domain
 from sottovoce.problem.fingerprint import fingerprint
 from sottovoce.problem.local import require_no_rows
 from sottovoce.problem.problem import Problem
@@ -165,6 +166,8 @@ def _require_simulable(
             "again with rounds="
         )
     require_release(plan, algorithm, simulated=True)
+    # Before the saddle point, whose refusal would blame the constraints.
+    own_domain(problem.groups, plan.domain, problem.local)
     if plan.feasible is not None:
         _require_averages(plan, algorithm, rounds)
 
