@@ -17,7 +17,7 @@ from sottovoce.problem.agents import Array, Group
 from sottovoce.problem.costs import CostTerm
 from sottovoce.problem.sums import Region, Sums, ball_of
 
-LARGEST_REGION: Final = 64  # sums that one region may hold, as in kernels.core.prices
+LARGEST_REGION: Final = 128  # sums that one region may hold, as in kernels.core.prices
 _RANGE_ROUNDING: Final = 2.0**-40  # relative: a range this narrow is a constant, rounded outwards
 
 
@@ -60,7 +60,8 @@ class PublicCost:
         center: of a norm.
         radius: its weight, 0 where there is none.
         ranges: encloses what these sums can be.
-        bounds: the interval of C that each must lie in.
+        bounds: the interval of C that each must lie in, inside its range if phi is convex there
+            alone.
     """
 
     members: tuple[int, ...]
@@ -125,7 +126,10 @@ def public_sums(
 
 
 def _cost(term: CostTerm, ranges: Sequence[tuple[float, float]], aimed: TargetSet) -> PublicCost:
-    _require_few(term.rows, "the public cost")
+    low, high = (np.asarray(side)[list(term.rows)] for side in (aimed.lower, aimed.upper))
+    if not term.everywhere:
+        least, most = np.array([ranges[o] for o in term.rows]).T
+        low, high = np.maximum(low, least), np.minimum(high, most)
     return PublicCost(
         members=term.rows,
         symbols=term.symbols,
@@ -135,21 +139,18 @@ def _cost(term: CostTerm, ranges: Sequence[tuple[float, float]], aimed: TargetSe
         center=term.center,
         radius=term.weight,
         ranges=tuple(ranges[o] for o in term.rows),
-        bounds=tuple((float(aimed.lower[o]), float(aimed.upper[o])) for o in term.rows),
+        bounds=tuple(zip(low.tolist(), high.tolist(), strict=True)),
     )
-
-
-def _require_few(rows: Sequence[int], what: str) -> None:
-    if len(rows) > LARGEST_REGION:
-        raise ProblemError(
-            f"{what} must mix at most {LARGEST_REGION} sums, got {len(rows)}: state it as several"
-        )
 
 
 def _region(region: Region, ranges: Sequence[tuple[float, float]], moved: float) -> Ball | Level:
     """A region of C with its edge moved in; balls are recognised."""
     members = tuple(region.rows)
-    _require_few(members, f"constraint {region.name}")
+    if len(members) > LARGEST_REGION:
+        raise ProblemError(
+            f"constraint {region.name} must mix at most {LARGEST_REGION} sums, got "
+            f"{len(members)}: state it as several constraints"
+        )
     ball = ball_of(region)
     if ball is not None:
         center, radius = ball

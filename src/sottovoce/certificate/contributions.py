@@ -133,14 +133,20 @@ def row_ranges(fleets: Sequence[Fleet], count: int, *, where_defined: bool) -> t
 
     agents = sum(fleet.group.count for fleet in fleets)
     low, high, size, terms = np.zeros((4, count))
+    negative, positive = np.zeros((2, count))
     for rows, _, _, (lower, upper) in weighted_blocks(fleets, agents, values, _scaled):
         low[rows] += np.asarray(lower.sum(axis=1)).ravel()
         high[rows] += np.asarray(upper.sum(axis=1)).ravel()
         size[rows] += np.asarray(abs(lower).sum(axis=1) + abs(upper).sum(axis=1)).ravel()
         terms[rows] += np.asarray(((lower != 0) + (upper != 0)).sum(axis=1)).ravel()
+        negative[rows] += np.asarray((lower < 0).sum(axis=1)).ravel()
+        positive[rows] += np.asarray((upper > 0).sum(axis=1)).ravel()
     # n terms summed in any order err by less than n roundings of the sum of their sizes.
     slack = np.where(terms > 1, size * (terms + 4.0) * UNIT, 0.0)
-    return low - slack, high + slack
+    # Terms of one sign have a sum of that sign, exactly.
+    low, high = low - slack, high + slack
+    low = np.where(negative == 0, np.maximum(low, 0.0), low)
+    return low, np.where(positive == 0, np.minimum(high, 0.0), high)
 
 
 def row_scales(cloud: CloudView) -> Array:

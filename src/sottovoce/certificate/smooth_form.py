@@ -78,7 +78,8 @@ def _with_copies(problem: Problem, priced: NDArray[np.int64]) -> Problem:
         copies = {s: symbol(f"cost{k + 1}[{i + 1}]") for i, s in enumerate(term.symbols)}
         copy_of |= dict(zip(term.rows, copies.values(), strict=True))
         low, high = np.array([ranges[o] for o in term.rows]).T
-        room = np.where(high > low, high - low, 1.0)  # bounds must hold no copy
+        # Bounds must hold no copy, where U allows it.
+        room = np.where(high > low, high - low, 1.0) * term.everywhere
         groups.append(
             Group(
                 name=f"cost{k + 1}",

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from sottovoce.arguments import array
 from sottovoce.errors import ProblemError
-from sottovoce.formula.canonical import add, addends, canonical, multiply
+from sottovoce.formula.canonical import add, addends, canonical, multiply, negate
 from sottovoce.formula.expression import ZERO, Expression, expression, number, symbol
 from sottovoce.formula.functions import formula_array
 from sottovoce.formula.order import in_order
@@ -149,6 +149,16 @@ class Constraint:
         raise ProblemError(
             "a comparison of sums must be stated, got a question for its truth: write a chain "
             "1 <= total <= 5 as two rows total >= 1 and total <= 5"
+        )
+
+    def negative(self) -> Constraint:
+        """The rows times -1."""
+        return replace(
+            self,
+            sums=tuple(part.mapped(negate) for part in self.sums),
+            rest=tuple(map(negate, self.rest)),
+            offset=read_only(-self.offset),
+            linear=None if self.linear is None else self.linear.times(-1.0),
         )
 
     def over(self, groups: Mapping[str, Group]) -> Constraint:

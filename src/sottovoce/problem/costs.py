@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from typing import TypeAlias
 
 import numpy as np
@@ -30,15 +31,19 @@ from sottovoce.formula.canonical import (
     substitute,
     subtract,
 )
+from sottovoce.formula.curvature import curvature
 from sottovoce.formula.derive import is_affine, is_smooth
-from sottovoce.formula.expression import ZERO, Expression, Op, number, symbol
+from sottovoce.formula.enclosure import demands
+from sottovoce.formula.expression import ZERO, Expression, Op, Scalar, number, scalar, symbol
 from sottovoce.formula.order import in_order
 from sottovoce.formula.tape import tape
 from sottovoce.problem.agents import Agents, Array, Group, RowName, owners, read_only, rewritten
 from sottovoce.problem.constraints import Constraint, FleetSum, row_symbols, without_rows
 from sottovoce.problem.decompose import affine_sums, name_affine
 from sottovoce.problem.fingerprint import fingerprint
+from sottovoce.problem.linear_rows import exact_float
 
+MOST_SUMS = 128  # as in kernels.core.prices: a day has 96 quarter-hours
 SumRow: TypeAlias = tuple[FleetSum, int]
 """A row of a sum over a fleet."""
 
@@ -81,6 +86,11 @@ class CostTerm:
     center: tuple[float, ...] = ()
     weight: float = 0.0
 
+    @property
+    def everywhere(self) -> bool:
+        """Whether it is convex and defined for all numbers, not only where its sums can be."""
+        return curvature(self.formula).is_convex and not demands(self.formula)
+
 
 def plain_cost(formula: Expression, named: Set[Agents]) -> Expression:
     """Return a cost in plain symbols; the same total stated twice is one.
@@ -112,7 +122,10 @@ def read_cost(formula: Expression, groups: Sequence[Group]) -> Cost:
                 f"cost must be a function of sums over agents, got {s}: add over a fleet with "
                 "sv.total(...)"
             )
-    for term in addends(formula):
+    if not formula.symbols:
+        raise ProblemError(f"cost must depend on sums over agents, got {formula}: remove it")
+    straight = [t for t in addends(formula) if is_affine(t, t.symbols)]
+    for term in (*(t for t in addends(formula) if t not in set(straight)), add(*straight)):
         names = {owner.get(s, s) for s in term.symbols}
         if len(names) == 1 and not names & rows.keys():
             raise ProblemError(
@@ -121,6 +134,11 @@ def read_cost(formula: Expression, groups: Sequence[Group]) -> Cost:
             )
     for part, row in rows.values():
         h = part.terms[row % len(part.terms)]
+        if not part.enters[row]:
+            raise ProblemError(
+                f"cost must be a function of sums that agents enter, got row {row + 1} of a total "
+                f"over {part.group.name} whose weights are all 0: remove it"
+            )
         if not is_affine(h, part.group.symbols):
             raise ProblemError(
                 f"cost must be a function of sums of affine terms, got a total of {h}: put what "
@@ -137,7 +155,13 @@ def read_cost(formula: Expression, groups: Sequence[Group]) -> Cost:
 def _as_sums(
     names: Mapping[Expression, Expression], phi: Expression, rows: Mapping[Expression, SumRow]
 ) -> Cost:
-    """A cost phi of the sums ``names``."""
+    """A cost phi of the sums ``names``; of proportional sums one is kept."""
+    known: dict[Expression, Expression] = {}
+    values: dict[Expression, Expression] = {}
+    for h, u in names.items():
+        factor, unit = _normalised(h)
+        values[u] = multiply(number(factor), known.setdefault(unit, u))
+    names, phi = known, substitute(phi, values)
     place = {s: k for k, s in enumerate(rows)}
     sums = sorted(names, key=lambda h: place.get(h, len(place)))
     # By content: the same cost, written in another order, is one.
@@ -154,6 +178,16 @@ def _as_sums(
     )
     list(cost_terms(cost, range(len(symbols))))  # refuses what no prox is known of
     return cost
+
+
+def _normalised(h: Expression) -> tuple[Scalar, Expression]:
+    """A sum as a factor times one that begins with 1, if float64 holds all its weights."""
+    pairs = [coefficient(term) for term in addends(h)]
+    factor = pairs[0][0]
+    weights = [Fraction(weight) / Fraction(factor) for weight, _ in pairs]
+    if any(exact_float(scalar(weight)) is None for weight in weights):
+        return 1, h
+    return factor, add(*(multiply(number(w), e) for w, (_, e) in zip(weights, pairs, strict=True)))
 
 
 def cost_of(terms: Sequence[CostTerm], sums: Array) -> Array:
@@ -179,6 +213,11 @@ def cost_terms(cost: Cost, rows: Sequence[int]) -> Iterator[CostTerm]:
     for k, (symbols, terms) in enumerate(groups):
         ordered = tuple(s for s in cost.symbols if s in symbols)
         formula = add(*terms, number(constant if k == 0 else 0))
+        if len(ordered) > MOST_SUMS:
+            raise ProblemError(
+                f"cost must mix at most {MOST_SUMS} sums, got {len(ordered)}: state it as a sum of "
+                "several"
+            )
         yield replace(_kind(formula, ordered), rows=tuple(place[s] for s in ordered))
 
 
@@ -250,7 +289,8 @@ def _families(
         if h in done:
             continue
         whole = [s for s, (part, _) in rows.items() if h in rows and part is rows[h][0]]
-        if len(whole) > 1 and done.isdisjoint(whole) and set(whole) <= set(sums):
+        complete = h in rows and len(whole) == rows[h][0].rows > 1 and set(whole) <= set(sums)
+        if complete and done.isdisjoint(whole):
             done.update(whole)
             yield _family([rows[h][0]], ZERO), whole
             continue
@@ -288,6 +328,8 @@ def _family(parts: Sequence[FleetSum], named: Expression) -> Constraint:
 def sum_key(part: FleetSum) -> object:
     """Return what a sum over a fleet is: the same for the same total, stated twice."""
     weights = part.weights
+    if weights is not None and weights.shape[0] == 1 and np.all(weights == 1.0):
+        weights = None
     if weights is not None:
         weights = (weights if isinstance(weights, np.ndarray) else weights.toarray()).tobytes()
     return part.group.name, tuple(map(canonical, part.terms)), weights

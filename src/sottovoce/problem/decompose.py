@@ -384,13 +384,14 @@ def name_affine(expr: Expression, names: dict[Expression, Expression]) -> Expres
     """Put a symbol for every affine part of a formula, constants apart; equal parts share one."""
     if not expr.symbols:
         return expr
-    if curvature(expr).is_affine:
+    terms = expr.args if expr.op == Op.ADD else (expr,)  # of long sums no curvature is known
+    if all(curvature(a).is_affine for a in terms):
         constant, part = split_constant(expand(expr))
         name = names.setdefault(part, symbol(f"u{len(names) + 1}"))
         return add(name, number(constant))
     if expr.op == Op.ADD:
-        affine_terms = [a for a in expr.args if curvature(a).is_affine]
-        nonlinear_terms = [a for a in expr.args if not curvature(a).is_affine]
+        affine_terms = [a for a in terms if curvature(a).is_affine]
+        nonlinear_terms = [a for a in terms if not curvature(a).is_affine]
         return add(
             name_affine(add(*affine_terms), names),
             *(name_affine(a, names) for a in nonlinear_terms),

@@ -326,7 +326,9 @@ def written_cost(cost: object) -> Expression | None:
     """Return ``cost=`` as a formula: one, or a total or an array of one row."""
     if cost is None:
         return None
-    if isinstance(cost, Total | np.ndarray) and len(cost) == 1:
+    if isinstance(cost, np.ndarray) and cost.size == 1:
+        cost = cost.item()
+    elif isinstance(cost, Total) and len(cost) == 1:
         cost = cost[0]
     if not isinstance(cost, Expression):
         raise ProblemError(

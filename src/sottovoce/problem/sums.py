@@ -34,6 +34,7 @@ from sottovoce.formula.canonical import (
     addends,
     expand,
     multiply,
+    negate,
     split_constant,
     substitute,
     subtract,
@@ -373,13 +374,22 @@ class _SumsBuilder:
         }
         keys = [key for family in self.families for key in row_keys(family)]
         inside = {row for region in self.regions for row in region.rows}
-        known = {key: row for row, key in enumerate(keys) if row not in inside}
+        known = {key: (row, 1) for row, key in enumerate(keys) if row not in inside}
+        for first, family in numbered(self.families):  # total >= 2 is -total <= -2
+            known |= {
+                key: (first + r, -1)
+                for r, key in enumerate(row_keys(family.negative()))
+                if first + r not in inside and key not in known
+            }
         rows: list[int] = []
+        negative: dict[Expression, Expression] = {}
         for stated in cost.families:
             mine = row_keys(stated)
             symbols = cost.symbols[len(rows) : len(rows) + stated.rows]
             if all(key in known for key in mine) and norms.isdisjoint(symbols):
-                rows += [known[key] for key in mine]
+                rows += [known[key][0] for key in mine]
+                signs = zip(symbols, mine, strict=True)
+                negative |= {s: negate(s) for s, key in signs if known[key][1] < 0}
                 continue
             rows += range(self.rows, self.rows + stated.rows)
             for family in _without_single(stated):
@@ -388,7 +398,8 @@ class _SumsBuilder:
                     bent, linear = _take_out_linear(bent, self.owners)
                 free = np.full(family.rows, np.inf)
                 self._add_family(replace(family, rest=bent, linear=linear), -free, free)
-        self.costs += cost_terms(cost, rows)
+        formula = substitute(cost.formula, negative)
+        self.costs += cost_terms(replace(cost, formula=formula), rows)
 
     def _record_origin(self, stated: Constraint, first: int, how: str, *, as_stated: bool) -> None:
         count = self.rows - first

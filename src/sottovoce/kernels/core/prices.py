@@ -33,7 +33,7 @@ PRICE_EXACT = 1e-11  # relative, of prices: where Newton's steps end
 RESIDUAL_ROUNDING = 1e-14  # relative, of what prices are solved from
 EDGE_ROUNDING = 1e-12  # relative: a sum this near to a bound is at it
 FORCE_ROUNDING = 1e-7  # relative: a price this near to a cost's gradient is that gradient
-LARGEST_REGION = 64  # sums that one region may hold: scratch grows as their square
+LARGEST_REGION = 128  # sums that one region may hold: scratch grows as their square
 
 
 def prices_work(p, entries):
