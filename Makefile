@@ -26,8 +26,8 @@ demo: $(STAMP)  ## run the main job: a real cloud and seven agents solve the pap
 	$(BIN)/sottovoce demo --out out
 
 test: check  ## format, lint, types, documentation and the whole test suite
-	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow and not browser"
-	SOTTOVOCE_KERNELS=plain $(BIN)/python -m pytest -n 2 --dist worksteal -m "core and not slow" $(PLAIN)
+	$(BIN)/python -m pytest -n 4 --dist worksteal -m "not slow and not browser"
+	SOTTOVOCE_KERNELS=plain $(BIN)/python -m pytest -n 4 --dist worksteal -m "core and not slow" $(PLAIN)
 
 test-slow: $(STAMP)  ## checks that take longer than the suite may, and properties on new random examples
 	$(BIN)/python -m pytest -m slow
