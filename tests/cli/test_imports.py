@@ -56,7 +56,7 @@ def test_what_a_cloud_is_made_of_loads_nothing_that_is_rarely_used() -> None:
 
 
 def test_an_agent_takes_part_without_scipy_and_cryptography(keys: Path) -> None:
-    file = Path(__file__).parents[2] / "examples" / "paper" / "agents" / "3.toml"
+    file = Path(__file__).parents[2] / "examples" / "paper" / "agents" / "6.toml"  # in three sums
     code = (
         "from sottovoce.kernels.fleet_kernel import FleetKernel\n"
         "from sottovoce.network.agent import Agent\n"
@@ -67,6 +67,7 @@ def test_an_agent_takes_part_without_scipy_and_cryptography(keys: Path) -> None:
         "fleet = group.groups[0].fleet\n"
         "FleetKernel(fleet, fleet.group.lower, fleet.group.upper)\n"
         "agents_of(group.cloud.sums, group.cloud.groups)  # for how certain its answer is\n"
+        "list(fleet.parts())\n"
         f"require_current({str(keys / 'agents' / '3' / 'cert.pem')!r})  # while no cloud is there\n"
     )
     assert loaded(code, {"clarabel", "cryptography", "matplotlib", "opendp", "scipy"}) == set()

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import scipy.sparse as sparse
 from numpy.typing import NDArray
 
 from sottovoce.certificate.influence import agent_box, weighted_blocks
@@ -21,6 +20,7 @@ from sottovoce.formula.enclosure import UNIT, enclose, evaluate, evaluation_erro
 from sottovoce.formula.intervals import Interval
 from sottovoce.problem.agents import Array, Group, read_only
 from sottovoce.problem.fleets import Fleet, fleets_of, row_constants
+from sottovoce.problem.linear_rows import sparse
 from sottovoce.problem.problem import CloudView
 from sottovoce.problem.sums import Sums
 

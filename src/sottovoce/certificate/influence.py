@@ -8,7 +8,6 @@ from dataclasses import replace
 from typing import Any, TypeAlias
 
 import numpy as np
-import scipy.sparse as sparse
 
 from sottovoce.certificate.supremum import cached_supremum
 from sottovoce.errors import CertificateError
@@ -20,7 +19,7 @@ from sottovoce.formula.intervals import Interval
 from sottovoce.formula.order import in_order
 from sottovoce.problem.agents import Array, Group
 from sottovoce.problem.fleets import Fleet, WeightedTerms
-from sottovoce.problem.linear_rows import Weights
+from sottovoce.problem.linear_rows import Weights, sparse
 
 UP = 1.0 + 2.0**-50  # more than the rounding of the few products it is applied to
 _FEW = 1000  # different agents up to which each is bounded by branch and bound

@@ -15,7 +15,6 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
-import scipy.sparse as sparse
 from numpy.typing import NDArray
 
 from sottovoce.certificate.influence import (
@@ -34,7 +33,7 @@ from sottovoce.formula.intervals import Interval
 from sottovoce.problem.agents import Array, Group
 from sottovoce.problem.constraints import Constraint
 from sottovoce.problem.fleets import Fleet, Index, fleets_of
-from sottovoce.problem.linear_rows import Weights
+from sottovoce.problem.linear_rows import Weights, sparse
 
 _EPS = 2.0**-52  # the distance of 1.0 to the next float64
 _BATCH = 1 << 14  # agents whose small matrices are held at once

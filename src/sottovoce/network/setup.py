@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any, final
 
 import numpy as np
-import scipy.sparse as sparse
 
 from sottovoce.algorithm.algorithm import Algorithm
 from sottovoce.certificate.contributions import block_ranges
@@ -28,6 +27,7 @@ from sottovoce.privacy.sampler import REACH
 from sottovoce.privacy.trust import SplitCloud
 from sottovoce.problem.agents import Array, Group, lower_bounds, read_only, upper_bounds
 from sottovoce.problem.fingerprint import fingerprint
+from sottovoce.problem.linear_rows import sparse
 from sottovoce.problem.problem import CloudView
 from sottovoce.problem.sums import Sums
 

@@ -70,6 +70,9 @@ class FleetContribution:
         for begin, terms, weights in tables or [(first, count, every)]:
             rows = 1 if weights is None else int(weights.shape[0])
             at = self.row + np.arange(rows * terms).reshape(rows, terms)
+            if isinstance(weights, np.ndarray):
+                used = np.flatnonzero(weights.any(axis=1))
+                at, weights = at[used], weights[used]
             if weights is not None and not (isinstance(weights, np.ndarray) and weights.all()):
                 weights = sparse.csr_array(weights)
                 used = np.flatnonzero(np.diff(weights.indptr))
