@@ -10,9 +10,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from typer.main import get_command
 
-from sottovoce import errors
-from sottovoce.cli import main
+from sottovoce import cli, errors
+from sottovoce.cli import application, main
 from sottovoce.errors import BudgetError, Exit, PrivacyError, SottovoceError
 from sottovoce.network import failures as network_errors
 from sottovoce.network import identity
@@ -40,15 +41,14 @@ START = Memory(x=b"\0" * 8, answer=b"\0" * 8)
 
 
 def units() -> list[configparser.ConfigParser]:
-    found = []
-    for text in re.findall(
-        r"```ini\n(.*?)```", (DOCS / "how-to" / "deploy.md").read_text(), re.DOTALL
-    ):
+    """The units of the wheel, without the lines that go on."""
+    read = []
+    for file in sorted((Path(cli.__file__).parent / "systemd").iterdir()):
         unit = configparser.ConfigParser(interpolation=None)
         unit.optionxform = str  # type: ignore[assignment,method-assign]
-        unit.read_string(text)
-        found.append(unit)
-    return found
+        unit.read_string(file.read_text().replace("\\\n", ""))
+        read.append(unit)
+    return read
 
 
 def restarts(service: configparser.SectionProxy, code: int) -> bool:
@@ -64,14 +64,18 @@ def test_units_restart_what_time_or_a_restart_can_mend_and_nothing_else() -> Non
         assert found == RESTART
         assert unit["Unit"]["StartLimitIntervalSec"] == "0"  # never gives up
         assert int(unit["Service"]["RestartSec"]) >= 5
+        _, role, *words = unit["Service"]["ExecStart"].split()
+        known = get_command(application()).commands[role].params  # type: ignore[attr-defined]
+        assert {w for w in words if w.startswith("--")} <= {o for p in known for o in p.opts}
 
 
 def test_the_documents_list_every_code() -> None:
     text = (DOCS / "how-to" / "deploy.md").read_text()
-    listed = re.findall(r"^\| (\d+) \|.*\| (.*) \|$", text, re.MULTILINE)
+    listed = re.findall(r"^\| \[?(\d+)\]?.* \|.*\| (.*) \|$", text, re.MULTILINE)
     assert [int(code) for code, _ in listed] == sorted(Exit)
     for code, what in listed:
         assert what.startswith("start it again") == RESTART[Exit(int(code))]
+        assert int(code) == 0 or (DOCS / "reference" / "exit-codes" / f"{code}.md").is_file()
 
 
 def every_error() -> set[type[SottovoceError]]:

@@ -6,12 +6,13 @@ Nothing heavy is imported before a command runs: ``--help`` needs none of it.
 from __future__ import annotations
 
 import inspect
+import tomllib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass
 from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, TypeVar, cast, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, TypeVar, cast, get_type_hints
 
 import typer
 
@@ -41,6 +42,7 @@ SHARED = {
     "cluster": "run on a Dask cluster, e.g. tcp://host:8786",
     "feasible": "p, e.g. 0.95: an answer is confirmed and violates a constraint with probability "
     "at most 1 - p",
+    "health_listen": "address:port for /livez, /readyz and /metrics without a certificate",
     "json": "print JSON for scripts",
     "listen": "address:port",
     "log_level": "debug, info, warning or error",
@@ -164,7 +166,12 @@ class RunOptions(PrivacyOptions):
         return float(number), each_row
 
 
-def with_options(command: Callable[..., None]) -> Callable[..., None]:
+def with_role_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Take the options of a role from the command line, else ``SOTTOVOCE_NAME``, else a file."""
+    return with_options(command, role=True)
+
+
+def with_options(command: Callable[..., None], *, role: bool = False) -> Callable[..., None]:
     """Put ``option`` and ``argument``, and the fields of dataclasses, on the command line."""
     hints = get_type_hints(command, include_extras=True)
     groups: dict[str, type] = {}
@@ -172,11 +179,13 @@ def with_options(command: Callable[..., None]) -> Callable[..., None]:
     for name, parameter in inspect.signature(command).parameters.items():
         kind = hints[name]
         if not is_dataclass(kind):
-            flat.append(_flattened(name, kind, parameter.default))
+            flat.append(_flattened(name, kind, parameter.default, role=role))
             continue
         groups[name] = kind  # type: ignore[assignment]
         types = get_type_hints(kind, include_extras=True)
-        flat += [_flattened(f.name, types[f.name], f) for f in fields(kind)]
+        flat += [_flattened(f.name, types[f.name], f, role=role) for f in fields(kind)]
+    if role:
+        flat.append(_CONFIG)
 
     ordered = sorted(flat, key=lambda p: p.default is not p.empty)
     signature = inspect.Signature(ordered)
@@ -186,6 +195,7 @@ def with_options(command: Callable[..., None]) -> Callable[..., None]:
         bound = signature.bind(*args, **values)
         bound.apply_defaults()
         arguments = bound.arguments
+        arguments.pop(_CONFIG.name, None)  # what it says is among the others
         for name, kind in groups.items():
             arguments[name] = kind(**{f.name: arguments.pop(f.name) for f in fields(kind)})
         command(**arguments)
@@ -195,8 +205,9 @@ def with_options(command: Callable[..., None]) -> Callable[..., None]:
     return flattened
 
 
-def _flattened(name: str, kind: Any, declared: object) -> inspect.Parameter:
+def _flattened(name: str, kind: Any, declared: object, *, role: bool) -> inspect.Parameter:
     """A parameter as Typer reads it: its type with the help text, and its plain default."""
+    environment = f"SOTTOVOCE_{name.upper()}" if role else None
     default, text, positional = declared, SHARED.get(name), False
     if isinstance(declared, Field):
         default, text = declared.default, declared.metadata.get("help", text)
@@ -205,13 +216,56 @@ def _flattened(name: str, kind: Any, declared: object) -> inspect.Parameter:
         kind = Annotated[kind, typer.Argument(help=text)]
     elif text is not None:
         flag = (f"--{name.replace('_', '-')}",) if kind is bool else ()  # and no --no-flag
-        kind = Annotated[kind, typer.Option(*flag, help=text)]
+        kind = Annotated[kind, typer.Option(*flag, help=text, envvar=environment)]
     return inspect.Parameter(
         name,
         inspect.Parameter.POSITIONAL_OR_KEYWORD,
         default=inspect.Parameter.empty if default is MISSING else default,
         annotation=kind,
     )
+
+
+def _read_config(context: typer.Context, file: Path | None) -> Path | None:
+    """Take options that are given in no other way from a file of ``name = value``."""
+    if file is None:
+        return None
+    try:
+        values = tomllib.loads(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InputError(
+            f"--config must be a readable file, got {file}: {error.strerror}"
+        ) from None
+    except ValueError as error:
+        raise InputError(f"--config must be TOML, got {file}: {error}") from None
+    known = {p.name for p in context.command.params if p.param_type_name == "option"}
+    unknown = sorted(key for key in values if key.replace("-", "_") not in known)
+    if unknown:
+        raise InputError(
+            f"{file} must name options of {context.info_name}, got {unknown[0]!r:.60}: known are "
+            + ", ".join(sorted(name.replace("_", "-") for name in known if name))
+        )
+    context.default_map = {
+        key.replace("-", "_"): value if isinstance(value, bool) else str(value)
+        for key, value in values.items()
+    }
+    return file
+
+
+_CONFIG: Final = inspect.Parameter(
+    "config",
+    inspect.Parameter.POSITIONAL_OR_KEYWORD,
+    default=None,
+    annotation=Annotated[
+        Path | None,
+        typer.Option(
+            callback=_read_config,
+            is_eager=True,
+            envvar="SOTTOVOCE_CONFIG",
+            help="TOML file of these options, such as rounds = 2000; options given here, or as "
+            "environment variables, come first",
+        ),
+    ],
+)
 
 
 def numbers(text: str, name: str) -> list[float]:

@@ -24,6 +24,7 @@ from sottovoce.cli.options import (
     option,
     run_rounds,
     with_options,
+    with_role_options,
 )
 from sottovoce.errors import InputError
 from sottovoce.network import LINGER_SECONDS, STALL_SECONDS
@@ -54,6 +55,7 @@ class HelperOptions(RunOptions):
     store: Path = option(REQUIRED, "file of the run; go on from it if it exists")
     listen: str = "127.0.0.1:8444"
     rounds: int | None = None
+    health_listen: str | None = None
     ledger: Path | None = option(None, "accounts; the run is refused if they do not cover it")
     log_level: str = "info"
 
@@ -71,8 +73,12 @@ class HelperOptions(RunOptions):
         from sottovoce.privacy.ledger import Ledger
 
         ledger = None if self.ledger is None else Ledger(self.ledger)
-        listen = listen_address(self.listen)
-        return {"keys": self.keys, "store": self.store, "listen": listen, "ledger": ledger}
+        return {
+            **picked(self, "keys", "store"),
+            "listen": listen_address(self.listen),
+            "health_listen": _health_address(self.health_listen),
+            "ledger": ledger,
+        }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,7 +148,7 @@ def _plan_of_helper(folder: Path, options: HelperOptions) -> NoisePlan:
         return options.plan(problem, public=True, rounds=rounds, split=True, progress=tell)
 
 
-@with_options
+@with_role_options
 def cloud_command(folder: PublicFolder, options: CloudOptions) -> None:
     """Run the cloud of a problem: add up contributions, add noise, send prices.
 
@@ -171,7 +177,7 @@ def cloud_command(folder: PublicFolder, options: CloudOptions) -> None:
     errors.print(f"done: {result.rounds:,} rounds in {result.seconds:.1f} s{verdict}")
 
 
-@with_options
+@with_role_options
 def helper_command(folder: PublicFolder, options: HelperOptions) -> None:
     """Run the helper of a split cloud: it adds noise and takes masks off, and sees no contribution.
 
@@ -192,13 +198,14 @@ def helper_command(folder: PublicFolder, options: HelperOptions) -> None:
     errors.print("done: the cloud has all answers")
 
 
-@with_options
+@with_role_options
 def relay_command(
     folder: PublicFolder,
     cloud: str = REQUIRED,
     agents: str = option(REQUIRED, "the agents below, a range, e.g. 1-500"),
     keys: Path = option(REQUIRED, "keys/agents/1-500 from identity issue --relay-host"),
     listen: str = "127.0.0.1:8443",
+    health_listen: str | None = None,
     log_level: str = "info",
 ) -> None:
     """Run a relay until the run is over; agents and gateways connect to it as to the cloud.
@@ -213,8 +220,11 @@ def relay_command(
 
     logs.configure(log_level)
     public, below = load(folder, agents=()).cloud, parse_range(agents)
-    listening = listen_address(listen)
-    rounds = _run(lambda: Relay(public, below, above=cloud, keys=keys, listen=listening).run())
+    listening: dict[str, Any] = {
+        "listen": listen_address(listen),
+        "health_listen": _health_address(health_listen),
+    }
+    rounds = _run(lambda: Relay(public, below, above=cloud, keys=keys, **listening).run())
     errors.print(f"done after {rounds:,} rounds")
 
 
@@ -264,7 +274,7 @@ class AgentOptions:
             raise DiskError(f"{path} cannot be written: {error.strerror}") from None
 
 
-@with_options
+@with_role_options
 def agent_command(
     file: Annotated[Path, typer.Argument(help="the agent's own file, FOLDER/agents/3.toml")],
     options: AgentOptions,
@@ -283,7 +293,7 @@ def agent_command(
     options.write(result, lambda values: values)
 
 
-@with_options
+@with_role_options
 def gateway_command(
     folder: Annotated[
         Path, typer.Argument(help="folder with problem.toml and its agents' files under agents/")
@@ -362,12 +372,16 @@ def _log_useless(text: str) -> None:
     logs.note("answer-useless", level=logging.WARNING, why=text)
 
 
-def listen_address(text: str) -> tuple[str, int]:
+def listen_address(text: str, name: str = "listen") -> tuple[str, int]:
     """Read ``host:port``."""
     host, _, port = text.rpartition(":")
     if not host or not port.isdecimal() or int(port) > 65535:
-        raise InputError(f"listen must be address:port, got {text!r}")
+        raise InputError(f"{name} must be address:port, got {text!r}")
     return host.strip("[]"), int(port)
+
+
+def _health_address(text: str | None) -> tuple[str, int] | None:
+    return None if text is None else listen_address(text, "health-listen")
 
 
 def _seconds(name: str, text: str) -> float:

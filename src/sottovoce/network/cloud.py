@@ -91,6 +91,7 @@ class Cloud(Service[CloudResult]):
         new: begin a new run where the store is damaged or has lost rounds, and only there.
         helper: address of the other half, ``wss://host:port``, for a plan with
             ``trust=SplitCloud()``: then this cloud sees masked contributions only.
+        health_listen: where /livez, /readyz and /metrics are served over plain HTTP.
     """
 
     plan: NoisePlan
@@ -109,6 +110,7 @@ class Cloud(Service[CloudResult]):
     stall: float = STALL_SECONDS
     new: bool = False
     helper: str | None = None
+    health_listen: tuple[str, int] | None = None
 
     def __post_init__(self) -> None:
         plan = self.plan
@@ -129,6 +131,7 @@ class Cloud(Service[CloudResult]):
         self._machine: CloudMachine
         self._runner: CloudRunner
         self._live: Live
+        self._pages: Pages
 
     @property
     def round(self) -> int:
@@ -158,7 +161,8 @@ class Cloud(Service[CloudResult]):
             self._metrics, self.plan, config, self.ledger, lambda: machine.last, self._facts
         )
         self._live.add_to(server)
-        Pages(self._folder, self._metrics, self._facts).add_to(server.app)
+        self._pages = Pages(self._folder, self._metrics, self._facts)
+        self._pages.add_to(server.app)
         note("trust", words=WORDS[self.plan.trust.kind])
         await self._serve(server, machine.round)
         self._began = time.perf_counter()
@@ -249,6 +253,12 @@ class Cloud(Service[CloudResult]):
     def _completed(self, record: Record, last: tuple[int, ...]) -> None:
         self._attendance.completed(last)
         self._metrics.round(held=len(record.held))
+
+    def _troubles(self) -> list[str]:
+        return [trouble["code"] for trouble in self._facts().troubles]
+
+    def _prometheus(self) -> bytes:
+        return self._pages.metrics()
 
     def _every_second(self) -> None:
         self._attendance.update(self._machine)

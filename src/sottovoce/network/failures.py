@@ -66,3 +66,12 @@ class RefusedError(NetworkError):
         self.code = code
         passing = {Code.REPLACED: Exit.AGAIN, Code.EXPIRED: Exit.EXPIRED}
         self.exit_code = passing.get(code, Exit.PERSON)
+
+
+def not_listening(name: str, listen: tuple[str, int], error: OSError) -> NetworkError:
+    """Return the error of an address, the argument ``name``, that the system does not give."""
+    address = f"{listen[0]}:{listen[1]}"
+    if isinstance(error, PermissionError):
+        return NetworkError(f"{name} must be an address that this user may use, got {address}")
+    reason = error.strerror or type(error).__name__
+    return BusyError(f"{name} must be a free address, got {address} ({reason}): end who uses it")

@@ -55,6 +55,7 @@ class Helper(Service[None]):
         listen: address and port; port 0 takes a free one.
         ledger: accounts of the agents, the helper's own: a cloud that lies cannot begin a run that
             they do not cover. Every answer is fenced there before it is sent.
+        health_listen: where /livez, /readyz and /metrics are served over plain HTTP.
     """
 
     plan: NoisePlan
@@ -63,6 +64,7 @@ class Helper(Service[None]):
     store: str | os.PathLike[str]
     listen: tuple[str, int] = ("127.0.0.1", 0)
     ledger: Ledger | None = None
+    health_listen: tuple[str, int] | None = None
 
     def __post_init__(self) -> None:
         plan = self.plan

@@ -42,6 +42,7 @@ class Relay(Service[int]):
         listen: address and port; port 0 takes a free one.
         allow_simulated: take part in a run whose noise is simulated, hence not private.
         longest_pause: between attempts to reconnect, seconds.
+        health_listen: where /livez, /readyz and /metrics are served over plain HTTP.
     """
 
     cloud: CloudView
@@ -52,6 +53,7 @@ class Relay(Service[int]):
     listen: tuple[str, int] = ("127.0.0.1", 0)
     allow_simulated: bool = False
     longest_pause: float = LONGEST_PAUSE
+    health_listen: tuple[str, int] | None = None
 
     def __post_init__(self) -> None:
         instance("cloud", self.cloud, CloudView, "problem.cloud")

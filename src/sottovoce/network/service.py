@@ -11,11 +11,14 @@ from collections import Counter, deque
 from collections.abc import Sequence
 from typing import Any, Final, Generic, TypeVar, final
 
+from aiohttp.web import AppRunner
+
 from sottovoce.arguments import path_of
 from sottovoce.network import LINGER_SECONDS
 from sottovoce.network.identity.certificates import Authorization
 from sottovoce.network.journal import Journal
 from sottovoce.network.journal_file import utc
+from sottovoce.network.observe.health import FATAL, serve_health
 from sottovoce.network.observe.logs import note
 from sottovoce.network.observe.operator_pages import Metrics
 from sottovoce.network.process import Supervisor
@@ -45,6 +48,7 @@ class Service(ABC, Generic[Result]):
 
     keys: str | os.PathLike[str]
     listen: tuple[str, int]
+    health_listen: tuple[str, int] | None
 
     def __init__(self, agents: Sequence[int] = ()) -> None:
         self._attendance = Attendance(agents)
@@ -58,6 +62,7 @@ class Service(ABC, Generic[Result]):
         self.opened = asyncio.Event()
         """Set when it listens: a relay does once it has heard of its run."""
         self._server: Server
+        self._health: AppRunner | None = None
 
     @abstractmethod
     async def _start(self) -> None:
@@ -70,6 +75,15 @@ class Service(ABC, Generic[Result]):
     @abstractmethod
     def _result(self) -> Result:
         """How the run ended."""
+
+    def _troubles(self) -> list[str]:
+        """The codes of what is wrong now."""
+        failed = [FATAL] if self._outcome.failure is not None else []
+        return failed if self.opened.is_set() else [*failed, "not-listening"]
+
+    def _prometheus(self) -> bytes:
+        """The page of metrics."""
+        return self._metrics.page()
 
     @property
     def port(self) -> int:
@@ -105,6 +119,14 @@ class Service(ABC, Generic[Result]):
             self._close_files()
             raise
         self._supervisor.start("tick", self._tick())
+        if self.health_listen is not None:
+            try:
+                self._health = await serve_health(
+                    self.health_listen, self._troubles, self._prometheus
+                )
+            except BaseException:
+                await self.stop()
+                raise
 
     async def finished(self, *, linger: float = LINGER_SECONDS) -> Result:
         """Wait for the end of the run."""
@@ -115,6 +137,8 @@ class Service(ABC, Generic[Result]):
         """Close every connection and give the files back."""
         try:
             await self._supervisor.stop()
+            if self._health is not None:
+                await self._health.cleanup()
             if self.opened.is_set():
                 await self._server.close()
         finally:

@@ -7,6 +7,7 @@ import math
 import os
 import re
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -137,6 +138,8 @@ class Authorization:
         self.context = server_context(keys)
         require_current(self.keys / "server.pem")
         self.unreadable = 0
+        self._own = [self.keys / name for name in ("ca.pem", "server.pem", "server.key")]
+        self._loaded = [_stamp(file) for file in self._own]
         self._list = self.keys / "revoked.txt"
         try:
             self._stamp = _stamp(self._list)  # before it is read, so that no change is missed
@@ -173,6 +176,23 @@ class Authorization:
             note("revocations-readable", level=logging.WARNING)
         self._readable = True
         self._current_at = time.monotonic()
+
+    def renew(self) -> None:
+        """Take the server's certificate and key anew if they have changed, for new connections.
+
+        While they do not fit each other, as between two copies, the old ones count.
+        """
+        with suppress(OSError):
+            stamps = [_stamp(file) for file in self._own]
+            if stamps == self._loaded:
+                return
+            self._loaded = stamps  # tried once: whoever mends a file changes it
+            try:
+                self.context = server_context(self.keys)
+            except NetworkError as error:
+                note("certificate-unusable", level=logging.WARNING, error=type(error).__name__)
+            else:
+                note("certificate-renewed")
 
     def objection(self, identity: Identity | None) -> Code | None:
         """Return why a certificate that was good at the handshake does not count here, if so."""

@@ -55,6 +55,12 @@ class Metrics:
         """Seconds since the last round, or since the start."""
         return time.perf_counter() - self._marked
 
+    def page(self) -> bytes:
+        """Return the time of rounds as Prometheus reads it."""
+        registry = CollectorRegistry()
+        registry.register(self.round_seconds)
+        return generate_latest(registry)
+
     def start(self) -> None:
         """The cloud listens from now on."""
         self._marked = time.perf_counter()
@@ -133,11 +139,7 @@ class Pages(Collector):
 
     def __init__(self, keys: Path, metrics: Metrics, facts: Callable[[], Facts]) -> None:
         self._facts = facts
-        # Read once, as TLS reads them.
-        self._ends = {
-            "server": read_identity(keys / "server.pem").expires,
-            "authority": read_identity(keys / "ca.pem").expires,
-        }
+        self._keys = keys
         self._registry = CollectorRegistry()
         self._registry.register(metrics.round_seconds)
         self._registry.register(self)
@@ -147,6 +149,10 @@ class Pages(Collector):
         app.router.add_get("/healthz", self._healthz)
         app.router.add_get("/metrics", self._metrics_page)
         app.router.add_get("/status", self._status)
+
+    def metrics(self) -> bytes:
+        """Return the run's figures as Prometheus reads them."""
+        return generate_latest(self._registry)
 
     def describe(self) -> Iterable[Metric]:
         """Name nothing in advance: a run has facts once it has begun."""
@@ -159,7 +165,11 @@ class Pages(Collector):
             if fact.metadata:
                 family, name, text = fact.metadata["metric"]
                 yield family(name, text, value=getattr(facts, fact.name))
-        days = {of: (end - time.time()) / _SECONDS_PER_DAY for of, end in self._ends.items()}
+        files = {"server": self._keys / "server.pem", "authority": self._keys / "ca.pem"}
+        days = {
+            of: (read_identity(file).expires - time.time()) / _SECONDS_PER_DAY
+            for of, file in files.items()
+        }
         refused = dict.fromkeys(map(str, Code), 0) | facts.refused
         away = dict.fromkeys(TURNED_AWAY, 0) | facts.turned_away
         absent = {str(one["agent"]): one["seconds"] for one in facts.absent}
@@ -183,8 +193,7 @@ class Pages(Collector):
 
     async def _metrics_page(self, request: web.Request) -> web.Response:
         require_role(request, OPERATOR)
-        body = generate_latest(self._registry)
-        return web.Response(body=body, content_type="text/plain", charset="utf-8")
+        return web.Response(body=self.metrics(), content_type="text/plain", charset="utf-8")
 
     async def _status(self, request: web.Request) -> web.Response:
         require_role(request, OPERATOR)

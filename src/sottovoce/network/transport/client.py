@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+import ssl
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import Final, Generic, TypeVar, final
@@ -13,6 +15,7 @@ from typing import Final, Generic, TypeVar, final
 import aiohttp
 from aiohttp import WSMsgType
 
+from sottovoce.errors import NetworkError
 from sottovoce.network.failures import RefusedError
 from sottovoce.network.identity.tls import CLOUD, client_context, require_current
 from sottovoce.network.observe.logs import note
@@ -78,7 +81,7 @@ class Client(Generic[Message]):
             done: whether to stop.
         """
         pause = FIRST_PAUSE
-        connector = aiohttp.TCPConnector(ssl=self._context, limit=1)
+        connector = aiohttp.TCPConnector(limit=1)
         async with aiohttp.ClientSession(connector=connector) as session:
             while True:
                 before = progress()
@@ -127,7 +130,10 @@ class Client(Generic[Message]):
         try:
             async with asyncio.timeout(CONNECT_SECONDS):
                 self._socket = await session.ws_connect(
-                    self.url, heartbeat=HEARTBEAT_SECONDS, max_msg_size=self.limit
+                    self.url,
+                    ssl=self._renewed(),
+                    heartbeat=HEARTBEAT_SECONDS,
+                    max_msg_size=self.limit,
                 )
         except aiohttp.WSServerHandshakeError as error:
             if error.status == 403:
@@ -137,6 +143,12 @@ class Client(Generic[Message]):
             self._unreachable(type(error).__name__)
         else:
             self._failures = 0
+
+    def _renewed(self) -> ssl.SSLContext:
+        """The keys as they are now, or as they last could be read."""
+        with suppress(NetworkError):
+            self._context = client_context(self.keys)
+        return self._context
 
     def _unreachable(self, reason: str) -> None:
         require_current(self.keys / "cert.pem")  # a server ends the handshake silently

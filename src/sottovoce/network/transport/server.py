@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, cast, final
 
 from aiohttp import WSCloseCode, WSMsgType, web
 
-from sottovoce.errors import NetworkError
-from sottovoce.network.failures import BusyError
+from sottovoce.network.failures import not_listening
 from sottovoce.network.identity.certificates import Authorization, Identity, peer_identity
 from sottovoce.network.observe.logs import note
 from sottovoce.network.process import Supervisor
@@ -262,7 +261,7 @@ class Server:
                 self._sockets.append(sock)
         except OSError as error:
             await self.close()
-            raise _not_listening(listen, error) from None
+            raise not_listening("listen", listen, error) from None
         for sock in self._sockets:
             supervisor.start("accept", self._accept(sock))
 
@@ -300,6 +299,7 @@ class Server:
     def check(self) -> None:
         """Drop peers that are revoked, have expired, do not read, or do not complete a request."""
         self.authorization.reload()
+        self.authorization.renew()
         now = asyncio.get_running_loop().time()
         for connection in [one for one in self.connections if not one.stopped]:
             code = self.authorization.objection(connection.identity)
@@ -427,11 +427,3 @@ def _shut_down(sock: socket.socket) -> None:
     """Let a handshake fail: its transport owns the socket, and closes it then."""
     with contextlib.suppress(OSError):
         sock.shutdown(socket.SHUT_RDWR)
-
-
-def _not_listening(listen: tuple[str, int], error: OSError) -> NetworkError:
-    address = f"{listen[0]}:{listen[1]}"
-    if isinstance(error, PermissionError):
-        return NetworkError(f"listen must be an address that this user may use, got {address}")
-    reason = error.strerror or type(error).__name__
-    return BusyError(f"listen must be a free address, got {address} ({reason}): end who uses it")

@@ -1,0 +1,94 @@
+"""Health checks without a certificate, and certificates that are renewed while a run goes on."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import shutil
+import socket
+from pathlib import Path
+
+import aiohttp
+import pytest
+from network_harness import free_port, member, plan_for, reached, serving, taking_part
+
+from sottovoce.network import identity
+from sottovoce.network import service as service_module
+from sottovoce.network.failures import BusyError
+from sottovoce.problem.problem import Problem
+
+
+async def get(port: int, path: str) -> tuple[int, str]:
+    async with (
+        aiohttp.ClientSession() as session,
+        session.get(f"http://127.0.0.1:{port}{path}") as answer,
+    ):
+        return answer.status, await answer.text()
+
+
+async def test_a_stalled_cloud_is_alive_and_not_ready(
+    paper: Problem, keys: Path, tmp_path: Path
+) -> None:
+    port = free_port()
+    settings = {"rounds": 100_000, "stall": 0.5, "health_listen": ("127.0.0.1", port)}
+    async with serving(plan_for(paper), keys, tmp_path / "run.db", **settings) as cloud:
+        async with taking_part(*(member(paper, [i], cloud, keys, tmp_path) for i in range(1, 8))):
+            await reached(cloud, 3)
+            while (await get(port, "/readyz")) != (200, "ok\n"):
+                await asyncio.sleep(0.02)
+            metrics = (await get(port, "/metrics"))[1]
+        while (await get(port, "/readyz")) != (503, "stalled\n"):
+            await asyncio.sleep(0.05)
+        assert await get(port, "/livez") == (200, "ok\n")
+        assert (await get(port, "/status"))[0] == 404
+    assert "sottovoce_rounds 100000.0\n" in metrics
+
+
+async def test_a_health_port_in_use_leaves_nothing_open(
+    paper: Problem, keys: Path, tmp_path: Path
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        settings = {"rounds": 1, "health_listen": ("127.0.0.1", taken.getsockname()[1])}
+        with pytest.raises(BusyError, match="health_listen must be a free address"):
+            async with serving(plan_for(paper), keys, tmp_path / "run.db", **settings):
+                pass
+    async with serving(plan_for(paper), keys, tmp_path / "run.db", rounds=1):
+        pass
+
+
+async def test_renewed_certificates_count_for_new_connections_of_both_sides(
+    paper: Problem,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr(service_module, "TICK_SECONDS", 0.02)
+    caplog.set_level(logging.INFO)
+    keys, others = tmp_path / "keys", tmp_path / "others"
+    identity.create_keys(keys, agents=7)
+    identity.create_keys(others, agents=7)
+    agents = [*range(1, 8)]
+
+    async with serving(plan_for(paper), keys, tmp_path / "run.db", rounds=100_000) as cloud:
+        members = [member(paper, [i], cloud, keys, tmp_path) for i in agents]
+        async with taking_part(*members) as tasks:
+            await reached(cloud, 3)
+            shutil.copy(others / "server.pem", keys / "server.pem")  # a key for another one
+            while "certificate-unusable" not in caplog.messages:
+                await asyncio.sleep(0.02)
+            for name in ("ca.pem", "server.key"):
+                shutil.copy(others / name, keys / name)
+            for i in agents:
+                for name in ("ca.pem", "cert.pem", "key.pem"):
+                    shutil.copy(others / f"agents/{i}" / name, keys / f"agents/{i}" / name)
+            while "certificate-renewed" not in caplog.messages:
+                await asyncio.sleep(0.02)
+            for connection in list(cloud._server.connections):
+                connection.abort()
+            await reached(cloud, cloud.round + 5)
+            assert not any(task.done() for task in tasks)
+            serials = {c.identity.serial for c in cloud._server.connections if c.identity}
+    assert serials <= {
+        line.split()[0].lower() for line in (others / "issued.txt").read_text().splitlines()
+    }
+    assert serials
