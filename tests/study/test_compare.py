@@ -27,17 +27,9 @@ from sottovoce.problem import gallery
 from sottovoce.problem.constraints import total
 from sottovoce.problem.problem import Problem
 from sottovoce.simulation.simulate import simulate
-from sottovoce.study import compare as module
-from sottovoce.study.compare import (
-    JOINT,
-    PAPER,
-    PUBLISHED,
-    CompareRow,
-    MethodComparison,
-    compare,
-    curve_rounds,
-    root_mean_square,
-)
+from sottovoce.study.compare import CompareRow, MethodComparison, compare, curve_rounds
+from sottovoce.study.rivals import rival as module
+from sottovoce.study.rivals.rival import JOINT, PAPER, PUBLISHED, root_mean_square
 
 TIKHONOV: dict[str, Algorithm] = {"Tikhonov": Tikhonov(gamma_bar=0.05)}
 ALGORITHMS: dict[str, Algorithm] = {"DualAveraging": DualAveraging(), **TIKHONOV}
@@ -117,6 +109,10 @@ def test_errors_are_those_of_the_runs_themselves(study: MethodComparison, algori
     assert row.price == pytest.approx(expected(result.price, MU_HAT, (0, 1)), rel=1e-6)
     assert row.last_price == pytest.approx(expected(result.last_price, MU_HAT, (0, 1)), rel=1e-6)
     assert (row.last_price == row.price) == (algorithm == "Tikhonov")
+    assessed = result.assessment()
+    assert row.cost == pytest.approx(float(np.mean(assessed.objective)) - 0.5, rel=1e-6)
+    over = np.maximum(assessed.rows, 0.0) / [1.0, 3.0]  # of their constants
+    assert row.violation == pytest.approx(float(np.mean(over.max(axis=1))), rel=1e-6)
 
 
 def test_limits_and_efficiencies_are_those_worked_out_on_paper(study: MethodComparison) -> None:
@@ -304,7 +300,8 @@ def test_data_is_complete_and_plain(study: MethodComparison) -> None:
     assert {row["rounds"] for row in data["grid"]} == {100}
     assert set(data["rows"][0]) == {
         "plan", "algorithm", "rounds", "runs", "failed", "x", "price", "flat_x", "last_x",
-        "last_price", "limit_x", "limit_price", "efficiency_x", "efficiency_price",
+        "last_price", "limit_x", "limit_price", "efficiency_x", "efficiency_price", "cost",
+        "violation",
     }  # fmt: skip
     first = data["rows"][0]
     assert first["efficiency_price"] == pytest.approx(first["price"] / first["limit_price"])
