@@ -205,12 +205,13 @@ def test_a_plan_or_an_algorithm_that_is_refused_is_a_row_that_says_so(
     assert why in str(found)
 
 
-def test_the_published_noise_is_compared_on_the_papers_problem_alone(
+def test_the_published_noise_is_compared_for_the_papers_problem_and_promise_alone(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(module, "simulate", idle)
     problem = gallery.paper()
-    found = compared(problem, [5], runs=2, radius=1.0, algorithms=TIKHONOV)
+    promise = {"epsilon": math.log(3), "radius": 1.0, "algorithms": TIKHONOV}
+    found = compared(problem, [5], runs=2, **promise)
     assert [row.plan for row in found.rows] == [PUBLISHED, PAPER, JOINT]
     assert found.rows[0].limit_x == pytest.approx(1.4329 * math.sqrt(100_000), rel=1e-4)
     assert found.rows[0].limit_price == pytest.approx(2.8188 * math.sqrt(100_000), rel=1e-4)
@@ -219,14 +220,18 @@ def test_the_published_noise_is_compared_on_the_papers_problem_alone(
     assert known is not None
     assert found.rows[0].x == pytest.approx(np.linalg.norm(np.delete(known.x, 4)))
     assert found.rows[0].flat_x == pytest.approx(3.0, rel=1e-3)
-    long = compared(problem, [2_000_000], radius=1.0, algorithms=TIKHONOV)
+    long = compared(problem, [2_000_000], **promise)
     assert [refusal.why for refusal in long.refusals] == ["covers 1,000,000 rounds, not 2,000,000"]
     moved = Problem(
         agents=sv.agents(7, lower=-10, upper=11),
         objectives=problem.objectives,
         constraints=[c.formulas[0] <= 0 for c in problem.constraints],
     )
-    assert PUBLISHED not in {row.plan for row in compared(moved, [5], algorithms=TIKHONOV).rows}
+    assert PUBLISHED not in {row.plan for row in compared(moved, [5], **promise).rows}
+    for more in ({"epsilon": 1.0}, {"delta": 0.04}, {"radius": 1.1}):
+        stricter = compared(problem, [5], **(promise | more))
+        assert PUBLISHED not in {row.plan for row in stricter.rows}
+        assert "(ln 3, 0.05)" in stricter.refusals[0].why
 
 
 # --- what goes wrong ---------------------------------------------------------------------------

@@ -48,7 +48,6 @@ from sottovoce.tables import PlainTable
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-HINDSIGHT = RIVALS["hindsight"].label
 ROUNDS = (500, 2_000, 10_000)
 """Numbers of rounds that are compared by default."""
 
@@ -473,13 +472,15 @@ def _method(row: CompareRow) -> str:
 
 def _list_winners(rows: Sequence[CompareRow]) -> Iterator[str]:
     """Say which rows have smaller errors of x than the default with as many rounds."""
+    told = {rival.label: rival.told for rival in RIVALS.values() if rival.told}
     default = {row.rounds: row.x for row in rows if row.algorithm == "DualAveraging"}
     for row in rows:
         least = default.get(row.rounds, -math.inf)
         if row.x < least and row.algorithm != "DualAveraging":
-            known = ", which knows the optimum" if _method(row) == HINDSIGHT else ""
+            words = told.get(_method(row))
+            known = f", which is told {words}," if words else ""
             yield (
-                f"{row.algorithm}{known}, beats the default after {row.rounds:,} rounds with the "
+                f"{row.algorithm}{known} beats the default after {row.rounds:,} rounds with the "
                 f"noise {row.plan!r}: {row.x / least:.2f} of its error of x."
             )
 

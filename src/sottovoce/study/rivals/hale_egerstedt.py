@@ -13,10 +13,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import numpy as np
+
 from sottovoce.algorithm.algorithm import GradientSteps, from_schedule
 from sottovoce.errors import InputError, SottovoceError
-from sottovoce.paper.reproduction import published_noise
+from sottovoce.paper.reproduction import DELTA, EPSILON, RADIUS, published_noise
 from sottovoce.paper.tikhonov import Tikhonov
+from sottovoce.privacy.adjacency import Trajectory
 from sottovoce.problem.gallery import paper as paper_problem
 from sottovoce.simulation.simulate import require_steppable
 from sottovoce.study.rivals.rival import (
@@ -38,11 +41,13 @@ def paper_runs(
     runs: list[RivalRun] = []
     if task.problem.fingerprint == paper_problem().fingerprint:
         plan = published_noise(task.certificate)
-        if task.rounds <= plan.rounds:
-            runs.append(algorithm_run(task, PUBLISHED, label, plan, algorithm))
-        else:
+        if task.rounds > plan.rounds:
             why = f"covers {plan.rounds:,} rounds, not {task.rounds:,}"
             yield RefusedMethod(PUBLISHED, why)
+        elif not _is_published(task):
+            yield RefusedMethod(PUBLISHED, "keeps (ln 3, 0.05) for trajectories of radius 1 alone")
+        else:
+            runs.append(algorithm_run(task, PUBLISHED, label, plan, algorithm))
     try:
         runs.append(algorithm_run(task, PAPER, label, task.planner("paper"), algorithm))
     except SottovoceError as error:
@@ -55,6 +60,13 @@ def paper_runs(
         yield RefusedMethod(label, str(error))
     else:
         yield from runs
+
+
+def _is_published(task: RivalTask) -> bool:
+    """Whether the promise asks for no more than the published noise keeps."""
+    hide, (epsilon, delta) = task.plan.hide, task.strictest
+    within = isinstance(hide, Trajectory) and float(np.max(hide.radius)) <= RADIUS
+    return within and epsilon >= EPSILON and delta >= DELTA
 
 
 def _runs(task: RivalTask) -> Iterator[RivalRun | RefusedMethod]:

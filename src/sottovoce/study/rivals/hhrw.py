@@ -64,4 +64,10 @@ def _runs(task: RivalTask) -> Iterator[RivalRun]:
     yield from price_runs(task, RIVAL.label, sigma, algorithm)
 
 
-RIVAL = Rival(name="hhrw", label="HHRW 2016", cites="HsuHuangRothWu2016", runs=_runs)
+RIVAL = Rival(
+    name="hhrw",
+    label="HHRW 2016",
+    cites="HsuHuangRothWu2016",
+    told="the largest optimal price",
+    runs=_runs,
+)

@@ -106,4 +106,10 @@ def _runs(task: RivalTask) -> Iterator[RivalRun]:
     yield from price_runs(task, RIVAL.label, sigma, algorithm)
 
 
-RIVAL = Rival(name="ndmd", label="NDMD 2024", cites="ChenChua2024", runs=_runs)
+RIVAL = Rival(
+    name="ndmd",
+    label="NDMD 2024",
+    cites="ChenChua2024",
+    told="the sum of the optimal prices",
+    runs=_runs,
+)

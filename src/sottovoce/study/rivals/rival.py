@@ -116,11 +116,13 @@ class Rival:
 
     Attributes:
         cites: the key of its source in ``references.bib``; empty without one.
+        told: what it is told that no user knows, as words.
     """
 
     name: str
     label: str
     cites: str
+    told: str = ""
     runs: Callable[[RivalTask], Iterator[RivalRun | RefusedMethod]]
 
 
