@@ -79,7 +79,7 @@ CALLS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
              {"constraint": x[0] + x[1] <= 1}),
     "compare": (sv.compare, {"problem": problem, "epsilon": 1, "delta": 0.05, "radius": 1.0,
                              "hide": "trajectory", "rounds": [5], "runs": 2, "seed": 0,
-                             "algorithms": None}),
+                             "algorithms": None, "rivals": None}),
     "simulate": (sv.simulate, {"problem": problem, "plan": plan, "rounds": 3, "runs": 1, "seed": 0,
                                "threads": 1, "record": [3], "x0": None, "saddle": None,
                                "algorithm": None}),

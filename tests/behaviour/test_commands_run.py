@@ -232,6 +232,22 @@ def test_compare_holds_plans_against_the_limit_with_the_points_of_its_curves(
     assert mine.x == data["rows"][-2]["x"]  # the longest plan covers the same rounds
 
 
+def test_compare_puts_rivals_beside_the_default_with_their_sources(
+    bakeries: Path, tmp_path: Path
+) -> None:
+    few = ("--rounds", "30", "--runs", "4", "--with", "hhrw,ndmd,han")
+    data = run_cli("compare", bakeries, *few, "--out", tmp_path, "--json").json
+    assert [(row["plan"], row["algorithm"]) for row in data["rows"]] == [
+        ("own theorem", "HHRW 2016"), ("own theorem", "NDMD 2024"), ("joint", "DualAveraging"),
+        ("joint", "HHRW 2016"), ("joint", "NDMD 2024"),
+    ]  # fmt: skip
+    assert all({"x", "price", "cost", "violation"} <= set(row) for row in data["rows"])
+    assert [refusal["plan"] for refusal in data["refusals"]] == ["Han et al. 2017"]
+    sources = (tmp_path / "compare.bib").read_text()
+    assert [key in sources for key in ("Hsu", "Chua", "Topcu", "Hale")] == [True, True, True, False]
+    assert (tmp_path / "compare.png").stat().st_size > 20_000
+
+
 def test_a_ledger_rounds_what_is_spent_up_and_what_remains_down(tmp_path: Path) -> None:
     book = tmp_path / "budget.db"
     agent = ("ledger", "grant", book, "--agent", "x1", "--delta", "0.05")

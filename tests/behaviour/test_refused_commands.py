@@ -39,6 +39,7 @@ ROWS: dict[str, tuple[tuple[Any, ...], int, tuple[str, ...]]] = {
     "a file in place of a folder": (("simulate", "{bakeries}", "--rounds", "5", "--out", "{bakeries}/problem.toml"), 2, ("--out", "folder", "problem.toml")),
     "no scheduler": (("simulate", "{bakeries}", "--rounds", "5", "--cluster", "nowhere"), 2, ("--cluster", "nowhere")),
     "rounds to compare that are no numbers": (("compare", "{bakeries}", "--rounds", "0,abc"), 2, ("--rounds", "0,abc")),
+    "a comparison with a rival that there is not": (("compare", "{bakeries}", "--with", "paper,hsu"), 2, ("hsu", "hhrw", "hindsight")),
     "an audit of no agent": (("audit", "{bakeries}", "--agent", "8"), 2, ("agent", "3", "8")),
     "an audit as no party": (("audit", "{bakeries}", "--view", "spy"), 2, ("--view", "outside", "spy")),
     "an audit of a store with games": (("audit", "{bakeries}", "--store", "{tmp}/run.db", "--runs", "200"), 2, ("--runs", "--store")),

@@ -133,6 +133,25 @@ def test_projections_meet_their_optimality_conditions(build: str) -> None:
         assert nu == 0.0 or abs(value[0] + level.level) < 1e-10
 
 
+def test_a_projection_in_a_metric_is_normal_to_the_set_in_it(build: str) -> None:
+    public = with_regions()
+    ball, level = public.regions
+    assert isinstance(ball, Ball)
+    cloud, rng = CloudKernel(public, DualAveraging(), planned=True), np.random.default_rng(1)
+    slopes = tape([derivative(level.phi, s) for s in U], U)  # type: ignore[union-attr]
+    for _ in range(20):
+        v, metric = 3.0 * rng.normal(size=6), rng.uniform(0.1, 10.0, size=6)
+        u = cloud.nearest(v, metric=metric)
+        force = metric * (v - u)
+        outward = u[[0, 3]] - np.array(ball.center)
+        assert abs(force[0] * outward[1] - force[3] * outward[0]) < 1e-7
+        normal = np.array(slopes(*u[[1, 2, 4]]), dtype=float)
+        pull = force[[1, 2, 4]]
+        np.testing.assert_allclose(
+            pull, float(pull @ normal / (normal @ normal)) * normal, atol=1e-7
+        )
+
+
 def test_projections_from_far_away_neither_overflow_nor_stop_short(build: str) -> None:
     phi = canonical(exp(U[0]) + U[1] - 0.03)
     level = Level(members=(0, 1), symbols=tuple(U[:2]), phi=phi, ranges=((-4.0, 4.0), (-2.0, 2.0)))

@@ -27,17 +27,9 @@ from sottovoce.problem import gallery
 from sottovoce.problem.constraints import total
 from sottovoce.problem.problem import Problem
 from sottovoce.simulation.simulate import simulate
-from sottovoce.study import compare as module
-from sottovoce.study.compare import (
-    JOINT,
-    PAPER,
-    PUBLISHED,
-    CompareRow,
-    MethodComparison,
-    compare,
-    curve_rounds,
-    root_mean_square,
-)
+from sottovoce.study.compare import CompareRow, MethodComparison, compare, curve_rounds
+from sottovoce.study.rivals import rival as module
+from sottovoce.study.rivals.rival import JOINT, PAPER, PUBLISHED, root_mean_square
 
 TIKHONOV: dict[str, Algorithm] = {"Tikhonov": Tikhonov(gamma_bar=0.05)}
 ALGORITHMS: dict[str, Algorithm] = {"DualAveraging": DualAveraging(), **TIKHONOV}
@@ -117,6 +109,10 @@ def test_errors_are_those_of_the_runs_themselves(study: MethodComparison, algori
     assert row.price == pytest.approx(expected(result.price, MU_HAT, (0, 1)), rel=1e-6)
     assert row.last_price == pytest.approx(expected(result.last_price, MU_HAT, (0, 1)), rel=1e-6)
     assert (row.last_price == row.price) == (algorithm == "Tikhonov")
+    assessed = result.assessment()
+    assert row.cost == pytest.approx(float(np.mean(assessed.objective)) - 0.5, rel=1e-6)
+    over = np.maximum(assessed.rows, 0.0) / [1.0, 3.0]  # of their constants
+    assert row.violation == pytest.approx(float(np.mean(over.max(axis=1))), rel=1e-6)
 
 
 def test_limits_and_efficiencies_are_those_worked_out_on_paper(study: MethodComparison) -> None:
@@ -209,12 +205,13 @@ def test_a_plan_or_an_algorithm_that_is_refused_is_a_row_that_says_so(
     assert why in str(found)
 
 
-def test_the_published_noise_is_compared_on_the_papers_problem_alone(
+def test_the_published_noise_is_compared_for_the_papers_problem_and_promise_alone(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(module, "simulate", idle)
     problem = gallery.paper()
-    found = compared(problem, [5], runs=2, radius=1.0, algorithms=TIKHONOV)
+    promise = {"epsilon": math.log(3), "radius": 1.0, "algorithms": TIKHONOV}
+    found = compared(problem, [5], runs=2, **promise)
     assert [row.plan for row in found.rows] == [PUBLISHED, PAPER, JOINT]
     assert found.rows[0].limit_x == pytest.approx(1.4329 * math.sqrt(100_000), rel=1e-4)
     assert found.rows[0].limit_price == pytest.approx(2.8188 * math.sqrt(100_000), rel=1e-4)
@@ -223,14 +220,18 @@ def test_the_published_noise_is_compared_on_the_papers_problem_alone(
     assert known is not None
     assert found.rows[0].x == pytest.approx(np.linalg.norm(np.delete(known.x, 4)))
     assert found.rows[0].flat_x == pytest.approx(3.0, rel=1e-3)
-    long = compared(problem, [2_000_000], radius=1.0, algorithms=TIKHONOV)
+    long = compared(problem, [2_000_000], **promise)
     assert [refusal.why for refusal in long.refusals] == ["covers 1,000,000 rounds, not 2,000,000"]
     moved = Problem(
         agents=sv.agents(7, lower=-10, upper=11),
         objectives=problem.objectives,
         constraints=[c.formulas[0] <= 0 for c in problem.constraints],
     )
-    assert PUBLISHED not in {row.plan for row in compared(moved, [5], algorithms=TIKHONOV).rows}
+    assert PUBLISHED not in {row.plan for row in compared(moved, [5], **promise).rows}
+    for more in ({"epsilon": 1.0}, {"delta": 0.04}, {"radius": 1.1}):
+        stricter = compared(problem, [5], **(promise | more))
+        assert PUBLISHED not in {row.plan for row in stricter.rows}
+        assert "(ln 3, 0.05)" in stricter.refusals[0].why
 
 
 # --- what goes wrong ---------------------------------------------------------------------------
@@ -304,7 +305,8 @@ def test_data_is_complete_and_plain(study: MethodComparison) -> None:
     assert {row["rounds"] for row in data["grid"]} == {100}
     assert set(data["rows"][0]) == {
         "plan", "algorithm", "rounds", "runs", "failed", "x", "price", "flat_x", "last_x",
-        "last_price", "limit_x", "limit_price", "efficiency_x", "efficiency_price",
+        "last_price", "limit_x", "limit_price", "efficiency_x", "efficiency_price", "cost",
+        "violation",
     }  # fmt: skip
     first = data["rows"][0]
     assert first["efficiency_price"] == pytest.approx(first["price"] / first["limit_price"])

@@ -8,7 +8,8 @@ states, and the cloud answers with noisy values and gradients of the constraints
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import fields
 from typing import (
     TYPE_CHECKING,
     Any,
@@ -18,6 +19,7 @@ from typing import (
     Protocol,
     TypeAlias,
     TypeVar,
+    cast,
     final,
     runtime_checkable,
 )
@@ -27,6 +29,7 @@ from numpy.typing import NDArray
 
 from sottovoce.algorithm.dual_averaging import DualAveraging
 from sottovoce.errors import InputError
+from sottovoce.formula.parse import parse_number
 from sottovoce.problem.agents import Array
 
 if TYPE_CHECKING:
@@ -63,7 +66,7 @@ class CloudStep(PriceRounds, Protocol):
         price: Array,
         memory: Array,
         public: PublicSum,
-        nearest: Callable[[Array], Array],
+        nearest: Callable[..., Array],
     ) -> Array:
         """Return lambda(k+1).
 
@@ -73,7 +76,7 @@ class CloudStep(PriceRounds, Protocol):
             price: lambda(k); 0 in round 1.
             memory: what the cloud remembers, to be changed in place.
             public: C, and the noise of every sum.
-            nearest: gives the point of C nearest to a point.
+            nearest: gives the point of C nearest to a point: ``CloudKernel.nearest``.
         """
         ...
 
@@ -95,6 +98,7 @@ class GradientSteps(ABC):
 
 Algorithm: TypeAlias = PriceRounds | GradientSteps
 _Value = TypeVar("_Value")
+_Algorithm = TypeVar("_Algorithm")
 _AHEAD: Final = 256
 
 
@@ -116,6 +120,19 @@ class RoundValues(Generic[_Value]):
             # As Python's numbers, which NumPy multiplies by faster than by its own.
             self._first, self._values = k, self._of(np.arange(k, k + _AHEAD)).tolist()
         return self._values[k - self._first]
+
+
+def from_schedule(kind: type[_Algorithm], schedule: Mapping[str, Any]) -> _Algorithm:
+    """Return an algorithm with the settings that a table ``[schedule]`` states for it."""
+    stated = {f.name: schedule[f.name] for f in fields(cast("Any", kind)) if f.name in schedule}
+    return kind(
+        **{
+            name: parse_number(value, where=f"[schedule] {name}")
+            if isinstance(value, str)
+            else value
+            for name, value in stated.items()
+        }
+    )
 
 
 def noisy_shares(algorithm: PriceRounds, rounds: int) -> RoundValues[float]:

@@ -59,12 +59,13 @@ REQUIRED: Any = MISSING
 """The default of an option that must be given."""
 
 
-def option(default: _T, text: str) -> _T:
+def option(default: _T, text: str, flag: str | None = None) -> _T:
     """Return the default of an option, or ``REQUIRED``, with what ``--help`` says of it.
 
-    A parameter of a command, or a field of a dataclass of options, has it as its default.
+    A parameter of a command, or a field of a dataclass of options, has it as its default; ``flag``
+    is what the command line calls it, by default as the parameter.
     """
-    declared: Any = field(default=default, metadata={"help": text})
+    declared: Any = field(default=default, metadata={"help": text, "flag": flag})
     return cast("_T", declared)
 
 
@@ -208,14 +209,16 @@ def with_options(command: Callable[..., None], *, role: bool = False) -> Callabl
 def _flattened(name: str, kind: Any, declared: object, *, role: bool) -> inspect.Parameter:
     """A parameter as Typer reads it: its type with the help text, and its plain default."""
     environment = f"SOTTOVOCE_{name.upper()}" if role else None
-    default, text, positional = declared, SHARED.get(name), False
+    default, text, positional, stated = declared, SHARED.get(name), False, None
     if isinstance(declared, Field):
         default, text = declared.default, declared.metadata.get("help", text)
         positional = "positional" in declared.metadata
+        stated = declared.metadata.get("flag")
     if positional:
         kind = Annotated[kind, typer.Argument(help=text)]
     elif text is not None:
-        flag = (f"--{name.replace('_', '-')}",) if kind is bool else ()  # and no --no-flag
+        plain = f"--{name.replace('_', '-')}" if kind is bool else None  # and no --no-flag
+        flag = tuple(filter(None, [stated or plain]))
         kind = Annotated[kind, typer.Option(*flag, help=text, envvar=environment)]
     return inspect.Parameter(
         name,
@@ -311,8 +314,8 @@ def algorithm_for(problem: Problem, name: str | None = None, *, method: str = "j
 
     The table may also state settings of an algorithm of another release than sums.
     """
+    from sottovoce.algorithm.algorithm import from_schedule
     from sottovoce.algorithm.dual_averaging import DualAveraging
-    from sottovoce.formula.parse import parse_number
     from sottovoce.privacy.releases import ALGORITHMS, release_of
 
     of_release = next((name for name, release in ALGORITHMS.items() if release == method), None)
@@ -322,15 +325,7 @@ def algorithm_for(problem: Problem, name: str | None = None, *, method: str = "j
     if name not in ALGORITHMS:
         known = " or ".join(["dual-averaging", *ALGORITHMS])
         raise InputError(f"algorithm must be {known}, got {name!r}")
-    kind = release_of(ALGORITHMS[name]).algorithm
-    settings = {
-        field.name: parse_number(value, where=f"[schedule] {field.name}")
-        if isinstance(value := problem.schedule[field.name], str)
-        else value
-        for field in fields(kind)
-        if field.name in problem.schedule
-    }
-    chosen: Algorithm = kind(**settings)
+    chosen: Algorithm = from_schedule(release_of(ALGORITHMS[name]).algorithm, problem.schedule)
     return chosen
 
 

@@ -217,33 +217,35 @@ def plot_command(
 def compare_command(
     problem: ProblemName,
     promise: PrivacyOptions,
+    rivals: str = option(
+        "paper", "methods: paper, laplace, hhrw, ndmd, han, output, hindsight", "--with"
+    ),
     rounds: str = option("500,2000,10000", "numbers of rounds"),
     runs: int = 64,
     seed: int = 0,
-    out: Path | None = option(None, "folder for compare.png and compare.json"),
+    out: Path | None = option(None, "folder for compare.png, compare.json and compare.bib"),
     cluster: str | None = None,
     json: bool = False,
 ) -> None:
-    """Compare algorithms and plans with each other and with the asymptotic limit.
+    """Compare the default with rival methods at equal privacy, and with the asymptotic limit.
 
-    Ctrl-C ends early with what has been computed. With --out more numbers of rounds are run, for
-    the curves of the figure.
+    Every method runs with the noise that its own theorem asks for, and with ours where that is
+    less. Ctrl-C ends early with what has been computed. With --out more numbers of rounds are run,
+    for the curves of the figure.
 
-    Example: sottovoce compare examples/paper --rounds 500,2000,10000 --out out
+    Example: sottovoce compare examples/paper --with paper,hhrw,ndmd --rounds 500,2000 --out out
     """
     with study(problem, cluster, out) as (report, executor):
-        from sottovoce.privacy.releases import ALGORITHMS
         from sottovoce.study.compare import compare, curve_rounds
 
-        horizons, loaded = _read_rounds(rounds), load(problem)
-        known = [algorithm_for(loaded, name) for name in ("dual-averaging", *ALGORITHMS)]
+        horizons = _read_rounds(rounds)
         comparison = compare(
-            loaded,
+            load(problem),
             **asdict(promise.promise()),
             rounds=horizons if out is None else curve_rounds(horizons),
             runs=runs,
             seed=seed,
-            algorithms={type(algorithm).__name__: algorithm for algorithm in known},
+            rivals=rivals.split(","),
             progress=report,
             executor=executor,
         )
@@ -251,7 +253,8 @@ def compare_command(
     show_result(data, comparison.table(horizons), json=json)
     if out is not None:
         (out / "compare.json").write_text(json_of(data), encoding="utf-8")
-        errors.print(f"data: {out / 'compare.json'}", soft_wrap=True)
+        (out / "compare.bib").write_text(comparison.references, encoding="utf-8")
+        errors.print(f"data: {out / 'compare.json'}, {out / 'compare.bib'}", soft_wrap=True)
         draw_figure(comparison.plot, out / "compare.png" if comparison.rows else None)
 
 

@@ -45,7 +45,7 @@ class CloudKernel:
         p = unit.size
         self.price, self.answer, self.released = np.zeros(p), np.zeros(p), np.zeros(p)
         self.memory = np.zeros(kernel.memory_size(p))
-        self._work = np.zeros(p + kernel.project_work(p))
+        self._work = np.zeros(kernel.project_work(p))
         arrays = {
             "price": self.price, "answer": self.answer, "released": self.released,
             "memory": self.memory, "unit": unit, "noise": np.array(public.noisy, dtype=np.float64),
@@ -75,11 +75,19 @@ class CloudKernel:
         with np.errstate(all="ignore"):
             return bool(self.core.round(k, np.array(y, dtype=np.float64), share, steer))
 
-    def nearest(self, v: Array, *, priced: bool = False) -> Array:
-        """Return the point u of C nearest to v: ``argmin |u - v|^2/2``, plus U(u) if ``priced``."""
-        u = np.empty(self.price.size)
+    def nearest(self, v: Array, *, metric: Array | None = None, priced: bool = False) -> Array:
+        """Return the point u of C nearest to v: the least ``sum_o d_o (u_o - v_o)^2 / 2``.
+
+        Args:
+            v: a point.
+            metric: d, 1 for every sum by default.
+            priced: whether to add the public cost U(u).
+        """
+        u, d = np.empty(self.price.size), np.ones(self.price.size)
+        if metric is not None:
+            d[:] = metric
         with np.errstate(all="ignore"):
-            self.core.nearest(np.array(v, dtype=np.float64), u, self._work, priced)
+            self.core.nearest(np.array(v, dtype=np.float64), d, u, self._work, priced)
         return u
 
 

@@ -134,7 +134,7 @@ def paper_plan(
         instance("constants", constants, Constants, "sv.paper.Constants(...)")
     _require_known_rows(cloud)
     requested = RequestedPrivacy.per_agent(cloud, epsilon, delta)
-    reach = _bound_reach(hide, cloud.groups)
+    reach = bound_reach(hide, cloud.groups)
     with watched(progress) as report:
         report(f"planning: noise for {cloud.agents:,} agents")
         S, entries, sigma = paper_noise(cloud, requested, reach, constants)
@@ -182,8 +182,8 @@ def _require_known_rows(cloud: CloudView) -> None:
                 )
 
 
-def _bound_reach(hide: Adjacency, groups: Sequence[Group]) -> Array:
-    """R_l for outputs that are not sums: any two states lie within a box's diameter."""
+def bound_reach(hide: Adjacency, groups: Sequence[Group]) -> Array:
+    """Return R_l for outputs that are not sums: any two states lie within a box's diameter."""
     if not isinstance(hide, Everything):
         return pair_reach(hide, sum(group.count for group in groups))
     # hypot neither overflows nor underflows on the way, and errs by less than an ulp per step.

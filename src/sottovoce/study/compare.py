@@ -1,14 +1,14 @@
-"""Algorithms and noise plans against each other and against the asymptotic limit."""
+"""Methods at equal privacy against each other and against the asymptotic limit."""
 
 from __future__ import annotations
 
 import math
 import os
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from functools import partial
-from itertools import groupby
-from typing import TYPE_CHECKING, NamedTuple, final
+from functools import cache, partial
+from itertools import cycle, groupby
+from typing import TYPE_CHECKING, TypeAlias, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,25 +17,37 @@ from sottovoce.algorithm.algorithm import Algorithm, GradientSteps
 from sottovoce.algorithm.dual_averaging import DualAveraging
 from sottovoce.arguments import entries, instance, whole
 from sottovoce.certificate.certificate import certify
+from sottovoce.certificate.contributions import row_scales
 from sottovoce.certificate.optimum import ReferenceOptimum, reference_optimum, saddle_prices
 from sottovoce.errors import InputError, SottovoceError
-from sottovoce.paper.reproduction import published_noise
-from sottovoce.paper.tikhonov import Tikhonov
 from sottovoce.privacy.adjacency import PerAgent, Trajectory
 from sottovoce.privacy.limit import accuracy_limit
 from sottovoce.privacy.noise_plan import NoisePlan
 from sottovoce.problem.agents import Array
-from sottovoce.problem.gallery import paper as paper_problem
-from sottovoce.problem.problem import Problem
+from sottovoce.problem.constraints import equalities
+from sottovoce.problem.numeric import Numeric
+from sottovoce.problem.problem import Problem, violation
 from sottovoce.progress import Progress, watched
-from sottovoce.simulation.simulate import require_steppable, simulate
 from sottovoce.study.promise import Promise
+from sottovoce.study.rivals import RIVALS, references, rivals_of
+from sottovoce.study.rivals.hale_egerstedt import paper_runs
+from sottovoce.study.rivals.rival import (
+    JOINT,
+    NOISES,
+    OWN,
+    PAPER,
+    PUBLISHED,
+    RefusedMethod,
+    RivalRun,
+    RivalTask,
+    algorithm_run,
+    root_mean_square,
+)
 from sottovoce.tables import PlainTable
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-PUBLISHED, PAPER, JOINT = "published", "paper's method, certified", "joint"
 ROUNDS = (500, 2_000, 10_000)
 """Numbers of rounds that are compared by default."""
 
@@ -44,14 +56,20 @@ _CURVE_POINTS = 9
 _CURVE_SPACING = 1.3  # the least ratio of a point to a number of rounds that is run anyway
 
 # Okabe and Ito's colours for colour-blind readers; plans may coincide, so widths differ.
-_PLAN_STYLES = {PUBLISHED: ("#E69F00", 4.5), PAPER: ("#8A2A00", 1.5), JOINT: ("#0072B2", 1.9)}
-_LINE_STYLES = ("-", "--", "-.")
+_PLAN_STYLES = {
+    PUBLISHED: ("#E69F00", 4.5), PAPER: ("#8A2A00", 1.5), OWN: ("#CC79A7", 1.5),
+    JOINT: ("#0072B2", 1.9),
+}  # fmt: skip
+_ALGORITHM_STYLES = (
+    ("-", "o"), ("--", "s"), ("-.", "^"), ((0, (1, 1)), "v"), ((0, (5, 1)), "D"),
+    ((0, (3, 1, 1, 1, 1, 1)), "P"), ((0, (8, 3)), "X"), ("-", "*"),
+)  # fmt: skip
 
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompareRow:
-    """One plan, algorithm and number of rounds; errors are root mean squares over the runs.
+    """One noise, method and number of rounds; errors are root mean squares over the runs.
 
     Attributes:
         failed: how many of the runs ended in numbers that are not finite, and count nowhere else.
@@ -60,7 +78,9 @@ class CompareRow:
         flat_x: error of the answer's x in the flat components alone.
         last_x: error of the last iterate's x, as ``x``; ``last_price`` of its prices.
         limit_x: the least error of x that T releases with this noise allow; ``limit_price`` of
-            prices.
+            prices. NaN where no such limit is known.
+        cost: mean of the objective above its least; negative where answers violate constraints.
+        violation: mean of the worst violation of a constraint, as a share of its scale.
     """
 
     plan: str
@@ -75,6 +95,8 @@ class CompareRow:
     last_price: float
     limit_x: float
     limit_price: float
+    cost: float
+    violation: float
 
     @property
     def efficiency_x(self) -> float:
@@ -87,13 +109,6 @@ class CompareRow:
         return self.price / self.limit_price if self.limit_price > 0 else math.nan
 
 
-class RefusedMethod(NamedTuple):
-    """A plan that does not exist for this problem, or an algorithm that cannot run it, and why."""
-
-    plan: str
-    why: str
-
-
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MethodComparison:
@@ -102,7 +117,8 @@ class MethodComparison:
     Attributes:
         flat: components of x, from 0, that the errors leave out: no curvature determines them.
         rows: of so many ``runs`` each, by plan, then T, then algorithm.
-        refusals: plans that do not exist, algorithms that cannot run.
+        refusals: plans that do not exist, methods that cannot run.
+        references: the methods' sources, in BibTeX.
         interrupted: whether it was stopped before the last row.
     """
 
@@ -111,6 +127,7 @@ class MethodComparison:
     flat: tuple[int, ...]
     rows: tuple[CompareRow, ...]
     refusals: tuple[RefusedMethod, ...]
+    references: str
     interrupted: bool
 
     def table(self, rounds: Collection[int] | None = None) -> PlainTable:
@@ -122,17 +139,16 @@ class MethodComparison:
             for count, of_rounds in groupby(of_plan, key=lambda row: row.rounds):
                 rows = list(of_rounds)
                 cells += map(_format_row, rows)
-                limits = (_write(rows[0].limit_x), "", "", _write(rows[0].limit_price), "", "")
-                cells.append(("  limit", f"{count:,}", *limits))
+                if name != OWN:  # every method's own noise has its own limit
+                    limits = (_write(rows[0].limit_x), "", _write(rows[0].limit_price))
+                    cells.append(("  limit", f"{count:,}", *limits))
         cells += [(f"{refusal.plan}: refused, see below",) for refusal in self.refusals]
         return PlainTable(
             title=f"Root-mean-square errors of {self.runs} runs against the saddle point",
-            columns=(
-                "plan, algorithm", "rounds", "x", "last x", "x/ limit", "price", "last price",
-                "price/ limit",
-            ),
+            columns=("noise, method", "rounds", "x", "x/ limit", "price", "price/ limit", "cost",
+                     "violation"),
             rows=tuple(cells),
-            notes=tuple(self._write_notes()),
+            notes=tuple(self._write_notes(shown)),
         )  # fmt: skip
 
     def data(self, rounds: Collection[int]) -> dict[str, object]:
@@ -181,7 +197,8 @@ class MethodComparison:
     def _flat(self) -> str:
         return ", ".join(str(component + 1) for component in self.flat)
 
-    def _write_notes(self) -> Iterator[str]:
+    def _write_notes(self, shown: Sequence[CompareRow]) -> Iterator[str]:
+        yield from _list_winners(shown)
         yield (
             "limit: the best that so many releases with this noise allow, once rounds are many. "
             "While they are few, start and boxes say more than the releases do: ratios below 1."
@@ -197,22 +214,25 @@ class MethodComparison:
             yield "Interrupted: rows are missing."
 
     def _draw_curves(self, axes: Axes, name: str, title: str) -> None:
-        algorithms = list(dict.fromkeys(row.algorithm for row in self.rows))
+        # The joint plan has the most methods, the default first.
+        algorithms = list(dict.fromkeys(_method(row) for row in sorted(self.rows, key=_late)))
         for plan in dict.fromkeys(row.plan for row in self.rows):
             of_plan = [row for row in self.rows if row.plan == plan]
             colour, width = _PLAN_STYLES[plan]
             limits = {row.rounds: getattr(row, f"limit_{name}") for row in of_plan}
-            if all(value > 0 for value in limits.values()):
+            if plan != OWN and all(value > 0 for value in limits.values()):
                 axes.plot(list(limits), list(limits.values()), color=colour, linestyle=":",
                           linewidth=1.3, label=f"{plan}: asymptotic limit")  # fmt: skip
-            for algorithm, style in zip(algorithms, _LINE_STYLES, strict=False):
-                curve = [row for row in of_plan if row.algorithm == algorithm]
+            for algorithm, (line, marker) in zip(algorithms, cycle(_ALGORITHM_STYLES)):
+                curve = [row for row in of_plan if _method(row) == algorithm]
                 if curve:
                     axes.plot([row.rounds for row in curve], [getattr(row, name) for row in curve],
-                              color=colour, linestyle=style, linewidth=width, marker="o",
+                              color=colour, linestyle=line, linewidth=width, marker=marker,
                               markersize=2.5 + width, label=f"{plan}: {algorithm}")  # fmt: skip
         axes.set(xscale="log", yscale="log", xlabel="rounds $T$")
         axes.set_title(title, fontsize=12)
+        axes.set_xticks(_thinned(sorted({row.rounds for row in self.rows})))
+        axes.set_xticks([], minor=True)
         axes.xaxis.set_major_formatter("{x:,.0f}")
         axes.yaxis.set_major_formatter("{x:g}")
         axes.grid(which="major", alpha=0.3)
@@ -230,18 +250,17 @@ def compare(
     runs: int = 64,
     seed: int = 0,
     algorithms: Mapping[str, Algorithm] | None = None,
+    rivals: Sequence[str] | None = None,
     progress: bool | Progress | None = None,
     executor: object = None,
 ) -> MethodComparison:
-    """Run every algorithm with every noise plan of a promise, and compare errors with the limit.
+    """Run every method with the noise of one promise, and compare errors with the limit.
 
     ``x = sqrt(mean_r |x_r - x-hat|^2)`` over the runs r, and ``efficiency_x = x / limit_x`` with
-    ``limit_x^2 = trace(J^-1 Sigma J^-T / T)``; the same for prices. All plans keep the same
-    promise: the joint plan releases noisy sums, the paper's method values and gradients. On the
-    paper's problem its published noise is compared too. A plan that the paper's method refuses is
-    kept as a refusal. Dual averaging needs sums; the paper's algorithm takes values and gradients,
-    or sums that are the constraints: other pairs do not exist. Every T is a simulation of its own,
-    since an algorithm may plan ahead for T rounds.
+    ``limit_x^2 = trace(J^-1 Sigma J^-T / T)``; the same for prices. Every method keeps the same
+    promise: with the noise that its own theorem asks for, and with that of the joint plan for
+    noisy sums where this is less. A method that cannot run is kept as a refusal. Every T is a
+    simulation of its own, since a method may plan ahead for T rounds.
 
     Args:
         problem: what to solve; its ``[privacy]`` decides where one of the next four is left out.
@@ -252,38 +271,47 @@ def compare(
         rounds: the numbers of rounds T.
         runs: independent runs per row.
         seed: as for ``sv.simulate``.
-        algorithms: those to compare, by name; ``DualAveraging()`` and the paper's by default.
+        algorithms: those to compare, by name; ``DualAveraging()`` by default.
+        rivals: "paper", "laplace", "hhrw", "ndmd", "han", "output", "hindsight"; by default the
+            paper's method, or none beside ``algorithms``.
         progress: as for ``sv.simulate``.
         executor: likewise. Ctrl-C keeps the rows that are done.
     """
     instance("problem", problem, Problem, "sv.Problem(...)")
     horizons = _check_rounds(rounds)
     runs, seed = whole("runs", runs, least=1), whole("seed", seed)
-    runnable, incapable = _select_runnable(problem, algorithms)
+    chosen = rivals_of((["paper"] if algorithms is None else []) if rivals is None else rivals)
+    methods: list[tuple[str, _Method]] = _algorithm_methods(algorithms)
+    methods += [(rival.label, rival.runs) for rival in chosen]
     promise = Promise(epsilon=epsilon, delta=delta, radius=radius, hide=hide)
     with watched(progress) as report:
-        plans, refused = _plan_methods(problem, promise, horizons, report)
+        planner = _Planner(problem, promise, horizons[-1], report)
         saddle = reference_optimum(problem)
-        tasks = _list_tasks(plans, runnable, free=problem.cloud.sums.free)
+        tasks = [
+            RivalTask(
+                problem=problem, certificate=planner.certificate, plan=planner(count),
+                planner=partial(planner, count), saddle=saddle, rounds=count, runs=runs, seed=seed,
+                executor=executor,
+            )
+            for count in horizons
+        ]  # fmt: skip
+        offered, refusals = _collect_runs(methods, tasks)
         rows: list[CompareRow] = []
-        completed, total = 0, sum(task.rounds for task in tasks)
-        for task in tasks:
-            row = _simulate_row(
-                problem, saddle, task, runs=runs, seed=seed, executor=executor,
-                progress=task.within(report, completed / total, task.rounds / total),
-            )  # fmt: skip
+        completed, total = 0, sum(run.rounds for _, run in offered)
+        for task, run in offered:
+            row = _carry_out(task, run, _within(report, run, completed / total, run.rounds / total))
             if row is None:
                 break
             rows.append(row)
-            completed += task.rounds
-    longest = horizons[-1]
+            completed += run.rounds
     return MethodComparison(
         runs=runs,
         seed=seed,
-        flat=accuracy_limit(problem, plans[JOINT][longest], longest, saddle=saddle).flat,
+        flat=accuracy_limit(problem, tasks[-1].plan, horizons[-1], saddle=saddle).flat,
         rows=tuple(rows),
-        refusals=(*refused, *incapable),
-        interrupted=len(rows) < len(tasks),
+        refusals=refusals,
+        references=references(chosen),
+        interrupted=len(rows) < len(offered),
     )
 
 
@@ -310,144 +338,151 @@ def _check_rounds(rounds: Sequence[int]) -> list[int]:
     return sorted(horizons)
 
 
-def _select_runnable(
-    problem: Problem, algorithms: Mapping[str, Algorithm] | None
-) -> tuple[dict[str, Algorithm], list[RefusedMethod]]:
-    """The algorithms that can run a problem, and why the others cannot."""
+_Method: TypeAlias = Callable[[RivalTask], Iterator[RivalRun | RefusedMethod]]
+
+
+def _algorithm_methods(algorithms: Mapping[str, Algorithm] | None) -> list[tuple[str, _Method]]:
+    """Algorithms as methods: gradient steps as the paper's, others with the joint plan alone."""
     if algorithms is None:
-        algorithms = {"DualAveraging": DualAveraging(), "Tikhonov": Tikhonov()}
+        algorithms = {"DualAveraging": DualAveraging()}
     known = isinstance(algorithms, Mapping) and len(algorithms) > 0
     if not known or not all(isinstance(a, Algorithm) for a in algorithms.values()):
         raise InputError(
             "algorithms must be algorithms by name, such as {'default': sv.DualAveraging()}, got "
             f"algorithms={algorithms!r:.60}"
         )
+
+    def method(label: str, algorithm: Algorithm) -> _Method:
+        if isinstance(algorithm, GradientSteps):
+            return lambda task: paper_runs(task, label, algorithm)
+        return lambda task: iter([algorithm_run(task, JOINT, label, task.plan, algorithm)])
+
+    return [(label, method(label, algorithm)) for label, algorithm in algorithms.items()]
+
+
+@final
+class _Planner:
+    """Plans of one promise by T and method: one for all T, unless every round costs noise."""
+
+    def __init__(self, problem: Problem, promise: Promise, longest: int, report: Progress) -> None:
+        self.certificate = certify(problem, progress=report)
+        certificate = self.certificate.for_study()
+        self._plan = cache(partial(promise.plan, problem, certificate, progress=report))
+        self._longest = longest
+
+    def __call__(self, count: int, method: str = "joint", **settings: bool) -> NoisePlan:
+        plan = self._plan(rounds=self._longest, method=method, **settings)
+        if isinstance(plan.hide, Trajectory):
+            return plan
+        return self._plan(rounds=count, method=method, **settings)
+
+
+def _collect_runs(
+    methods: Sequence[tuple[str, _Method]], tasks: Sequence[RivalTask]
+) -> tuple[list[tuple[RivalTask, RivalRun]], tuple[RefusedMethod, ...]]:
+    """What all methods offer, in the order of the table, and what they refuse."""
+    offered: dict[tuple[str, str, int], tuple[RivalTask, RivalRun]] = {}
+    refusals: dict[RefusedMethod, None] = {}
+    for label, method in methods:
+        for task in tasks:
+            try:
+                for item in method(task):
+                    if isinstance(item, RefusedMethod):
+                        refusals[item] = None
+                    else:
+                        offered.setdefault((item.noise, item.label, item.rounds), (task, item))
+            except SottovoceError as error:
+                refusals[RefusedMethod(label, str(error))] = None
+    pairs = sorted(offered.values(), key=lambda p: (NOISES.index(p[1].noise), p[1].rounds))
+    return pairs, tuple(refusals)
+
+
+def _within(report: Progress, run: RivalRun, begin: float, size: float) -> Progress:
+    """A callback for one row, which is a share of ``size`` of all rounds."""
+    words = f"{run.noise}, {run.label}, {run.rounds:,} rounds"
+    return lambda _, share=None: report(words, begin + size * (share or 0.0))
+
+
+def _carry_out(task: RivalTask, run: RivalRun, progress: Progress) -> CompareRow | None:
+    """Carry out all runs of a method; None if that was interrupted."""
+    problem, saddle = task.problem, task.saddle
+    hat = saddle.mu if run.multipliers else saddle_prices(problem, saddle)
+    progress("running", 0.0)
     try:
-        require_steppable(problem)
-    except InputError as error:
-        incapable = [name for name, a in algorithms.items() if isinstance(a, GradientSteps)]
-        runnable = {name: a for name, a in algorithms.items() if name not in incapable}
-        return runnable, [RefusedMethod(name, str(error)) for name in incapable]
-    return dict(algorithms), []
-
-
-_Plans = dict[str, dict[int, NoisePlan]]
-"""Plans by name and number of rounds."""
-
-
-def _plan_methods(
-    problem: Problem, promise: Promise, horizons: Sequence[int], report: Progress
-) -> tuple[_Plans, list[RefusedMethod]]:
-    """Every plan that exists, and why the others do not."""
-    certificate, longest = certify(problem, progress=report), horizons[-1]
-    plan = partial(promise.plan, problem, certificate.for_study(), progress=report)
-
-    def plan_horizons(method: str) -> dict[int, NoisePlan]:
-        """One plan for all T, unless every round costs noise of its own."""
-        last = plan(rounds=longest, method=method)
-        if isinstance(last.hide, Trajectory):
-            return dict.fromkeys(horizons, last)
-        plans = {count: plan(rounds=count, method=method) for count in horizons[:-1]}
-        return plans | {longest: last}
-
-    joint = plan_horizons("joint")  # if this fails, input is wrong
-    plans: _Plans = {}
-    refusals: list[RefusedMethod] = []
-    if problem.fingerprint == paper_problem().fingerprint:
-        published = published_noise(certificate)
-        if longest <= published.rounds:
-            plans[PUBLISHED] = dict.fromkeys(horizons, published)
-        else:
-            why = f"covers {published.rounds:,} rounds, not {longest:,}"
-            refusals.append(RefusedMethod(PUBLISHED, why))
-    try:
-        plans[PAPER] = plan_horizons("paper")
-    except SottovoceError as error:
-        refusals.append(RefusedMethod(PAPER, str(error)))
-    plans[JOINT] = joint
-    return plans, refusals
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _CompareTask:
-    """One row to compute."""
-
-    name: str
-    plan: NoisePlan
-    label: str
-    algorithm: Algorithm
-    rounds: int
-
-    def within(self, report: Progress, begin: float, size: float) -> Progress:
-        """Return a callback for this row, which is a share of ``size`` of all rounds."""
-        words = f"{self.name}, {self.label}, {self.rounds:,} rounds"
-        return lambda _, share=None: report(words, begin + size * (share or 0.0))
-
-
-def _list_tasks(
-    plans: _Plans, algorithms: Mapping[str, Algorithm], *, free: bool
-) -> list[_CompareTask]:
-    def is_pair(name: str, algorithm: Algorithm) -> bool:
-        return (name != JOINT or free) if isinstance(algorithm, GradientSteps) else name == JOINT
-
-    return [
-        _CompareTask(name=name, plan=plan, label=label, algorithm=algorithm, rounds=count)
-        for name, by_rounds in plans.items()
-        for count, plan in by_rounds.items()
-        for label, algorithm in algorithms.items()
-        if is_pair(name, algorithm)
-    ]
-
-
-def _simulate_row(
-    problem: Problem,
-    saddle: ReferenceOptimum,
-    task: _CompareTask,
-    *,
-    runs: int,
-    seed: int,
-    progress: Progress,
-    executor: object,
-) -> CompareRow | None:
-    """Simulate; None if that was interrupted."""
-    steps = isinstance(task.algorithm, GradientSteps)
-    hat = saddle.mu if steps else saddle_prices(problem, saddle)
-    try:
-        result = simulate(
-            problem, task.plan, rounds=task.rounds, runs=runs, seed=seed, algorithm=task.algorithm,
-            saddle=(saddle.x, hat), record=[task.rounds], progress=progress, executor=executor,
-        )  # fmt: skip
+        answers = run.answers(progress)
     except KeyboardInterrupt:
         return None
-    if result.interrupted:
+    if answers.interrupted:
         return None
-    limit = accuracy_limit(problem, task.plan, task.rounds, saddle=saddle)
-    completed = result.failed == 0
+    limit = accuracy_limit(problem, run.plan or task.plan, run.rounds, saddle=saddle)
+    limited = math.nan if run.plan is None else 1.0
+    completed = answers.failed == 0
     flat = np.isin(np.arange(saddle.x.size), limit.flat)
+    cost, worst = _assess_cost(problem, saddle, answers.x[completed])
 
     def error(values: Array, true: Array, keep: slice | NDArray[np.bool_] = slice(None)) -> float:
         return root_mean_square((values - true)[completed][:, keep])
 
     return CompareRow(
-        plan=task.name,
-        algorithm=task.label,
-        rounds=result.rounds,
-        runs=result.runs,
+        plan=run.noise,
+        algorithm=f"{run.label} ({answers.note})" if answers.note else run.label,
+        rounds=run.rounds,
+        runs=len(answers.x),
         failed=int(np.count_nonzero(~completed)),
-        x=error(result.x, saddle.x, ~flat),
-        price=error(result.price, hat),
-        flat_x=error(result.x, saddle.x, flat),
-        last_x=error(result.last_x, saddle.x, ~flat),
-        last_price=error(result.last_price, hat),
-        limit_x=float(np.linalg.norm(limit.x_each[~flat])),
-        limit_price=limit.price,
+        x=error(answers.x, saddle.x, ~flat),
+        price=error(answers.price, hat),
+        flat_x=error(answers.x, saddle.x, flat),
+        last_x=error(answers.last_x, saddle.x, ~flat),
+        last_price=error(answers.last_price, hat),
+        limit_x=limited * float(np.linalg.norm(limit.x_each[~flat])),
+        limit_price=limited * limit.price,
+        cost=cost,
+        violation=worst,
     )
 
 
-def root_mean_square(errors: Array) -> float:
-    """Return ``sqrt(mean_r |e_r|^2)`` of one error vector per run; NaN without any run."""
-    squares = np.sum(np.square(errors), axis=1)
-    return math.sqrt(float(np.mean(squares))) if squares.size else math.nan
+def _assess_cost(problem: Problem, saddle: ReferenceOptimum, x: Array) -> tuple[float, float]:
+    """Means over answers of the objective above its least, and of the worst violation."""
+    if not len(x):
+        return math.nan, math.nan
+    numeric, scale = Numeric(problem), row_scales(problem.cloud)
+    equality = equalities(problem.constraints)
+    off = [violation(numeric.constraints(answer), equality) / scale for answer in x]
+    above = np.mean([numeric.objective(answer) for answer in x]) - saddle.objective
+    return float(above), float(np.mean([part.max(initial=0.0) for part in off]))
+
+
+def _late(row: CompareRow) -> int:
+    return -NOISES.index(row.plan)
+
+
+def _thinned(rounds: Sequence[int]) -> list[int]:
+    """Some of these numbers of rounds, the longest among them, that leave room for labels."""
+    ticks = [rounds[-1]]
+    for count in reversed(rounds):
+        if ticks[-1] >= 1.9 * count:
+            ticks.append(count)
+    return ticks
+
+
+def _method(row: CompareRow) -> str:
+    """The method of a row, without what was chosen on the way."""
+    return row.algorithm.partition(" (")[0]
+
+
+def _list_winners(rows: Sequence[CompareRow]) -> Iterator[str]:
+    """Say which rows have smaller errors of x than the default with as many rounds."""
+    told = {rival.label: rival.told for rival in RIVALS.values() if rival.told}
+    default = {row.rounds: row.x for row in rows if row.algorithm == "DualAveraging"}
+    for row in rows:
+        least = default.get(row.rounds, -math.inf)
+        if row.x < least and row.algorithm != "DualAveraging":
+            words = told.get(_method(row))
+            known = f", which is told {words}," if words else ""
+            yield (
+                f"{row.algorithm}{known} beats the default after {row.rounds:,} rounds with the "
+                f"noise {row.plan!r}: {row.x / least:.2f} of its error of x."
+            )
 
 
 def _format_row(row: CompareRow) -> tuple[str, ...]:
@@ -455,8 +490,9 @@ def _format_row(row: CompareRow) -> tuple[str, ...]:
     return (
         f"  {row.algorithm}{failed}",
         f"{row.rounds:,}",
-        *(_write(row.x), _write(row.last_x), _write(row.efficiency_x, ratio=True)),
-        *(_write(row.price), _write(row.last_price), _write(row.efficiency_price, ratio=True)),
+        *(_write(row.x), _write(row.efficiency_x, ratio=True)),
+        *(_write(row.price), _write(row.efficiency_price, ratio=True)),
+        *(_write(row.cost), f"{100 * row.violation:.3g}%"),
     )
 
 

@@ -31,7 +31,7 @@ cdef class CloudCore:
     cdef PublicSet c_set
     cdef CloudView view
     cpdef bint round(self, Py_ssize_t k, object y, double share, double steer) except -1
-    cpdef object nearest(self, object v, object u, object work, bint priced)
+    cpdef object nearest(self, object v, object metric, object u, object work, bint priced)
 
 cdef Py_ssize_t DENSE, EVERY_ROUND
 cdef double EXPLAINED, FIRST_ROUNDS, NOISE_FREE, MIN_MEMORY, MIN_SPREAD, STILL, ALIKE, RUNAWAY

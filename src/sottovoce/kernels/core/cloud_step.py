@@ -350,15 +350,13 @@ class CloudCore:
         """``cloud_round``; y is changed by steering."""
         return cloud_round(cython.address(self.view), k, doubles(y), share, steer)
 
-    def nearest(self, v, u, work, priced):
+    def nearest(self, v, metric, u, work, priced):
         """Fill u with the point of C nearest to v; ``priced``, with the public cost of u beside."""
-        p = self.view.p
-        ones = doubles(work)
-        fill(ones, 1.0, p)
+        c_set, weight = cython.address(self.c_set), doubles(metric)
         if priced:
-            prox(doubles(v), ones, cython.address(self.c_set), doubles(u), skip(ones, p))
+            prox(doubles(v), weight, c_set, doubles(u), doubles(work))
         else:
-            project(doubles(v), ones, cython.address(self.c_set), doubles(u), skip(ones, p))
+            project(doubles(v), weight, c_set, doubles(u), doubles(work))
 
 
 def cloud_view(core):

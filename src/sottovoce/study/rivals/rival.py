@@ -1,0 +1,254 @@
+"""The form of a rival: what every method is asked, and the runs that it offers.
+
+All methods get one problem, one promise (epsilon, delta, what is hidden), T rounds and the same
+streams of normals. A method runs with the noise that its own theorem asks for, and with the joint
+plan's where that is less anywhere.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from sottovoce.algorithm.algorithm import Algorithm, GradientSteps
+from sottovoce.algorithm.public_sum import PublicSum
+from sottovoce.certificate.certificate import Certificate
+from sottovoce.certificate.contributions import sum_ranges
+from sottovoce.certificate.optimum import ReferenceOptimum, saddle_prices
+from sottovoce.errors import InputError
+from sottovoce.privacy.adjacency import Everything, radii
+from sottovoce.privacy.noise_plan import NoisePlan
+from sottovoce.problem.agents import Array
+from sottovoce.problem.problem import Problem
+from sottovoce.progress import Progress
+from sottovoce.simulation.simulate import simulate
+
+PUBLISHED, PAPER, OWN, JOINT = "published", "paper's method, certified", "own theorem", "joint"
+NOISES = (PUBLISHED, PAPER, OWN, JOINT)
+"""Whose noise a row has, in the order of the table."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class RivalTask:
+    """What every method is asked.
+
+    Attributes:
+        plan: the joint plan of the promise, for noisy sums.
+        planner: gives the promise's plan by the name of a method, as ``Promise.plan``.
+        rounds: T.
+        runs: independent runs, from ``seed``.
+    """
+
+    problem: Problem
+    certificate: Certificate
+    plan: NoisePlan
+    planner: Callable[..., NoisePlan]
+    saddle: ReferenceOptimum
+    rounds: int
+    runs: int
+    seed: int
+    executor: object
+
+    def require_no_cost(self) -> None:
+        """Refuse a public cost, for methods that know constraints alone."""
+        if self.problem.cloud.cost is not None:
+            raise InputError("it knows constraints alone, got a public cost")
+
+    @property
+    def strictest(self) -> tuple[float, float]:
+        """The least epsilon and delta of any agent."""
+        return float(self.plan.epsilon.min()), float(self.plan.delta.min())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Answers:
+    """Where all runs ended: states (runs, N) and prices (runs, p), and rounds that failed, or 0.
+
+    Attributes:
+        note: what was chosen on the way, for the label.
+    """
+
+    x: Array
+    price: Array
+    last_x: Array
+    last_price: Array
+    failed: Array
+    interrupted: bool = False
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class RivalRun:
+    """One method with one noise.
+
+    Attributes:
+        noise: whose, one of ``NOISES``.
+        label: the method.
+        rounds: T.
+        plan: the released numbers and their noise; None if they are of another kind.
+        multipliers: whether prices are multipliers of stated constraints, not of sums.
+        answers: carries all runs out.
+    """
+
+    noise: str
+    label: str
+    rounds: int
+    plan: NoisePlan | None
+    multipliers: bool = False
+    answers: Callable[[Progress], Answers]
+
+
+class RefusedMethod(NamedTuple):
+    """A plan that does not exist for this problem, or a method that cannot run it, and why."""
+
+    plan: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rival:
+    """A method by its name on the command line; ``runs`` refuses by errors or as items.
+
+    Attributes:
+        cites: the key of its source in ``references.bib``; empty without one.
+        told: what it is told that no user knows, as words.
+    """
+
+    name: str
+    label: str
+    cites: str
+    told: str = ""
+    runs: Callable[[RivalTask], Iterator[RivalRun | RefusedMethod]]
+
+
+def root_mean_square(errors: Array) -> float:
+    """Return ``sqrt(mean_r |e_r|^2)`` of one error vector per run; NaN without any run."""
+    squares = np.sum(np.square(errors), axis=1)
+    return math.sqrt(float(np.mean(squares))) if squares.size else math.nan
+
+
+def algorithm_run(
+    task: RivalTask, noise: str, label: str, plan: NoisePlan, algorithm: Algorithm
+) -> RivalRun:
+    """Return the simulation of an algorithm under a plan."""
+    return RivalRun(
+        noise=noise, label=label, rounds=task.rounds, plan=plan,
+        multipliers=isinstance(algorithm, GradientSteps),
+        answers=partial(simulated, task, plan, algorithm),
+    )  # fmt: skip
+
+
+def simulated(
+    task: RivalTask, plan: NoisePlan, algorithm: Algorithm, progress: Progress
+) -> Answers:
+    """Simulate all runs of an algorithm."""
+    steps = isinstance(algorithm, GradientSteps)
+    hat = task.saddle.mu if steps else saddle_prices(task.problem, task.saddle)
+    result = simulate(
+        task.problem, plan, rounds=task.rounds, runs=task.runs, seed=task.seed,
+        algorithm=algorithm, saddle=(task.saddle.x, hat), record=[task.rounds], progress=progress,
+        executor=task.executor,
+    )  # fmt: skip
+    return Answers(
+        x=result.x, price=result.price, last_x=result.last_x, last_price=result.last_price,
+        failed=np.asarray(result.failed), interrupted=result.interrupted,
+    )  # fmt: skip
+
+
+def with_sigma(plan: NoisePlan, sigma: Array) -> NoisePlan:
+    """Return a plan with other standard deviations, for a study: it states no promise."""
+    pairs = zip(plan.outputs, sigma.tolist(), strict=True)
+    return replace(plan, outputs=tuple(replace(o, sigma=s) for o, s in pairs), certified=False)
+
+
+def price_runs(
+    task: RivalTask, label: str, sigma: Array, algorithm: Callable[[Array], Algorithm]
+) -> Iterator[RivalRun]:
+    """Yield an algorithm on noisy sums with its own noise, and with ours where that is less.
+
+    Args:
+        task: what is asked.
+        label: the method.
+        sigma: the standard deviations that its theorem asks for.
+        algorithm: its constants for given noise.
+    """
+    ours = task.plan.released_sigma
+    yield algorithm_run(task, OWN, label, with_sigma(task.plan, sigma), algorithm(sigma))
+    if np.any(ours < sigma):
+        yield algorithm_run(task, JOINT, label, task.plan, algorithm(ours))
+
+
+class Change(NamedTuple):
+    """How far adjacent behaviours of one agent move the sums within one round.
+
+    Attributes:
+        unit: the most that any agent moves each sum; 1 where none does.
+        size: the l2 norm of all sums in these units, for the agent with the largest.
+        width: the width of each sum's range, in these units.
+    """
+
+    unit: Array
+    size: float
+    width: Array
+
+
+def change_per_round(task: RivalTask) -> Change:
+    """Return certified bounds: by the radius, or by what is public if everything is hidden."""
+    plan, certificate = task.plan, task.certificate
+    S, reach = certificate.contributions.spread, np.ones(plan.cloud.agents)
+    if not isinstance(plan.hide, Everything):
+        S, reach = certificate.sensitivity, radii(plan.hide, plan.cloud.agents)
+    largest = S.largest() * float(reach.max())
+    unit = np.where(largest > 0.0, largest, 1.0)
+    low, high = np.array(sum_ranges(plan.cloud.sums, plan.domain)).T
+    size = float(np.max(reach * np.sqrt(S.together(np.square(1.0 / unit)))))
+    return Change(unit=unit, size=size, width=(high - low) / unit)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class PlainAverage:
+    """Averages with equal weights, and agents without proximal terms."""
+
+    theta: float = 0.0
+
+    def memory_size(self, sums: int) -> int:
+        """No memory."""
+        return 0
+
+    def share(self, k: Any, rounds: int, *, noisy: bool) -> Array:
+        """All rounds weigh the same."""
+        return 1.0 / np.atleast_1d(np.asarray(k, dtype=np.float64))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class ProximalAscent(PlainAverage):
+    """``lambda <- P[d (v - u)]`` with ``v = y + lambda/d``, u the point of C nearest to v in d.
+
+    For a half-line ``s <= b`` it is ``P[lambda + d (y - b)]_+``, the projected dual gradient.
+
+    Attributes:
+        step: d of every sum.
+        most: what no price exceeds.
+    """
+
+    step: Array
+    most: Array
+
+    def cloud_round(
+        self,
+        k: int,
+        y: Array,
+        price: Array,
+        memory: Array,
+        public: PublicSum,
+        nearest: Callable[..., Array],
+    ) -> Array:
+        """Return lambda(k+1)."""
+        v = y + price / self.step
+        price = self.step * (v - nearest(v, metric=self.step, priced=True))
+        return np.clip(price, -self.most, self.most)
