@@ -17,7 +17,7 @@ from sottovoce.certificate.sensitivity import Sensitivity, sensitivity
 from sottovoce.formula.canonical import canonical
 from sottovoce.formula.derive import derivative
 from sottovoce.formula.tape import tape
-from sottovoce.privacy.gaussian import mu_of
+from sottovoce.privacy.gaussian import gdp_mu_of
 from sottovoce.problem.constraints import Constraint
 
 
@@ -248,5 +248,5 @@ def test_a_plan_takes_less_noise_where_sums_see_different_directions() -> None:
     S, precision = certificate.sensitivity, 1 / plan.sigma**2
     assert plan.gdp_mu.max() == pytest.approx(float(np.sqrt(S.together(precision).max())), rel=1e-3)
     assert np.sqrt(S.loads(precision)[0]) > 1.3 * plan.gdp_mu.max()
-    assert plan.gdp_mu.max() == pytest.approx(mu_of(1.0, 1e-5), rel=1e-3)
+    assert plan.gdp_mu.max() == pytest.approx(gdp_mu_of(1.0, 1e-5), rel=1e-3)
     assert plan.guarantee(0).epsilon <= 1.0

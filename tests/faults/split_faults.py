@@ -10,7 +10,7 @@ from fault import Fault, returning
 from sottovoce.network.masks import Stream
 from sottovoce.network.protocol.actions import Participant
 from sottovoce.network.protocol.codec import MaskName
-from sottovoce.privacy.sampler import FARTHEST, Released
+from sottovoce.privacy.sampler import MAX_RELEASED, Released
 
 VIEWS = "test_every_party_finds_no_more_than_claimed"
 HALVES = "test_both_halves_of_a_split_cloud_add_noise"
@@ -18,7 +18,7 @@ HALVES = "test_both_halves_of_a_split_cloud_add_noise"
 
 def residues_as_they_are(_: Any) -> Any:
     def broken(sampler: Any, residues: Any) -> Released:
-        bare = np.clip(residues, -FARTHEST, FARTHEST)
+        bare = np.clip(residues, -MAX_RELEASED, MAX_RELEASED)
         return Released(values=bare * sampler.grid, multiples=bare, grid=sampler.grid)
 
     return broken

@@ -22,7 +22,8 @@ from sottovoce.network.local_round import LocalRound
 from sottovoce.network.round_arithmetic import AnswerTest
 from sottovoce.network.setup import check_request, ranges_of
 from sottovoce.privacy.adjacency import Trajectory
-from sottovoce.privacy.feasibility import AveragedNoise, answer_weights, weights_norm
+from sottovoce.privacy.averaging import answer_weights, weights_norm
+from sottovoce.privacy.feasibility import AveragedNoise
 from sottovoce.privacy.margins import feasibility
 from sottovoce.privacy.noise_plan import NoisePlan
 from sottovoce.problem.agents import Array

@@ -20,7 +20,7 @@ from sottovoce.network.cloud import Cloud, CloudResult
 from sottovoce.network.protocol.collected import few_gaps, merge_gaps
 from sottovoce.network.protocol.messages import MOST_GAPS
 from sottovoce.network.round_arithmetic import AnswerTest
-from sottovoce.privacy.feasibility import answer_weights
+from sottovoce.privacy.averaging import answer_weights
 from sottovoce.privacy.noise_plan import NoisePlan
 from sottovoce.problem.problem import Problem
 

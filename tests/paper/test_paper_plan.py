@@ -14,7 +14,7 @@ from sottovoce.certificate.certificate import Certificate, certify
 from sottovoce.errors import InputError, PrivacyError
 from sottovoce.paper.paper_plan import Constants, certified_constants, paper_plan
 from sottovoce.privacy.adjacency import Adjacency, Everything, Offset, Trajectory
-from sottovoce.privacy.gaussian import delta_of, exact_sigma, kappa, mu_of
+from sottovoce.privacy.gaussian import delta_of, exact_sigma, gdp_mu_of, kappa
 from sottovoce.privacy.noise_plan import NoisePlan
 from sottovoce.problem import gallery
 from sottovoce.problem.agents import Array
@@ -103,7 +103,7 @@ def test_an_undernoised_plan_is_made_only_on_request_and_says_so(coupled: Certif
     assert not found.certified
     assert "THIS IS LESS THAN WAS ASKED FOR" in str(found)
     # x2 shifts dg/dx1, released with 3.5, by 20: the claim admits what that reveals.
-    assert found.gdp_mu[1] > 20 / gradients(found)[0][2] > 7 * mu_of(EPSILON, DELTA)
+    assert found.gdp_mu[1] > 20 / gradients(found)[0][2] > 7 * gdp_mu_of(EPSILON, DELTA)
     assert found.guarantee(1).epsilon > 5 * EPSILON
 
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from sottovoce.certificate.sensitivity import Block, Sensitivity
 from sottovoce.errors import PrivacyError
-from sottovoce.privacy.allocation import allocate, mu_spent, rounding_shift
+from sottovoce.privacy.allocation import allocate, rounding_shift, spent_gdp_mu
 from sottovoce.privacy.sampler import DISCRETISATION
 from sottovoce.problem.agents import Array
 
@@ -169,7 +169,7 @@ def test_caps_hold_even_where_a_solver_is_lost() -> None:
 def test_what_is_spent_is_the_shift_and_the_rounding() -> None:
     S, sigma = np.array([[3.0, 0.0], [0.0, 1.0]]), np.array([2.0, np.inf])
     reach, errors = np.array([0.5, 1.0]), np.array([1e-9, 1.0])
-    mu = mu_spent(sensitivity(S), sigma, reach, errors, 100)
+    mu = spent_gdp_mu(sensitivity(S), sigma, reach, errors, 100)
     share = 10 * (2 * 2.0**-26 + 2 * 1e-9 / 2.0)
     assert rounding_shift(sigma, errors, 100) == pytest.approx(share)
     assert mu == pytest.approx([0.75 + share, share])
@@ -177,6 +177,6 @@ def test_what_is_spent_is_the_shift_and_the_rounding() -> None:
     # Without noise only what no agent moves may be released.
     bare = np.array([2.0, 0.0])
     with pytest.raises(PrivacyError, match="every output that an agent moves must have noise"):
-        mu_spent(sensitivity(S), bare, reach, errors, 100)
+        spent_gdp_mu(sensitivity(S), bare, reach, errors, 100)
     still = S * np.array([[1.0], [0.0]])
-    assert mu_spent(sensitivity(still), bare, reach, errors, 100).tolist() == mu.tolist()
+    assert spent_gdp_mu(sensitivity(still), bare, reach, errors, 100).tolist() == mu.tolist()

@@ -15,7 +15,7 @@ import sottovoce as sv
 from plans import certified
 from sottovoce.errors import BudgetError, InputError
 from sottovoce.privacy.adjacency import Kind
-from sottovoce.privacy.allocation import mu_spent
+from sottovoce.privacy.allocation import spent_gdp_mu
 from sottovoce.privacy.charge import BITS, Charge, Protected, amount, ratio_up
 
 DISTANCES = st.floats(1e-9, 1e9)
@@ -74,7 +74,7 @@ def test_a_plan_is_charged_what_its_noise_reveals_at_every_other_radius(make: An
     for radius in (1e-6, 0.01, 0.5, 1.0, 20.0):
         reach = np.full(planned.size, radius * (1.0 if make is sv.Trajectory else T**0.5))
         errors = certificate.contributions.error
-        there = mu_spent(certificate.sensitivity, plan.sigma, reach, errors, plan.rounds)
+        there = spent_gdp_mu(certificate.sensitivity, plan.sigma, reach, errors, plan.rounds)
         for charge, needed, b in zip(charges, there.tolist(), planned, strict=True):
             got = charged(charge, Protected(plan.hide.kind, radius))
             assert got >= Fraction(needed) * Fraction(1 - 2.0**-45)  # spent() rounds up itself

@@ -13,15 +13,13 @@ from hypothesis import strategies as st
 import sottovoce as sv
 from sottovoce.certificate.certificate import Certificate
 from sottovoce.certificate.contributions import sum_ranges
+from sottovoce.privacy.averaging import answer_shares, answer_weights, weights_norm
 from sottovoce.privacy.feasibility import (
     AveragedNoise,
     Feasibility,
-    answer_shares,
-    answer_weights,
     maximise_over_boxes,
     one_sided_sums,
     region_contains,
-    weights_norm,
 )
 from sottovoce.privacy.margins import feasibility
 from sottovoce.privacy.noise_plan import NoisePlan

@@ -21,8 +21,8 @@ from sottovoce.privacy.gaussian import (
     delta_of,
     epsilon_of,
     exact_sigma,
+    gdp_mu_of,
     kappa,
-    mu_of,
 )
 
 DIGITS = 60
@@ -59,7 +59,7 @@ def test_accounting_rounds_towards_the_worse_at_a_few_points() -> None:
             epsilon = epsilon_of(mu, delta)
             assert epsilon == 0.0 or exact_delta(mu, epsilon) <= delta
         for epsilon, delta in product(orders, rests):
-            assert exact_delta(mu_of(epsilon, delta), epsilon) <= delta
+            assert exact_delta(gdp_mu_of(epsilon, delta), epsilon) <= delta
             tail = -mpmath.sqrt(2) * mpmath.erfinv(2 * mpmath.mpf(delta) - 1)
             root = mpmath.sqrt(tail**2 + 2 * epsilon)
             assert kappa(epsilon, delta) >= (tail + root) / (2 * epsilon)
@@ -70,7 +70,7 @@ def test_accounting_rounds_towards_the_worse_at_a_few_points() -> None:
 def test_mu_never_achieves_more_than_the_asked_delta_and_wastes_nothing(
     epsilon: float, delta: float
 ) -> None:
-    mu = mu_of(epsilon, delta)
+    mu = gdp_mu_of(epsilon, delta)
     assert exact_delta(mu, epsilon) <= mpmath.mpf(delta)
     assert exact_delta(mu * (1 + WASTE), epsilon) > mpmath.mpf(delta)
 
@@ -86,7 +86,7 @@ def test_delta_is_an_upper_bound_for_any_mu(mu: float, epsilon: float) -> None:
 @settings(max_examples=200, deadline=None)
 @given(epsilon=epsilons, delta=deltas)
 def test_epsilon_is_an_upper_bound_within_the_stated_waste(epsilon: float, delta: float) -> None:
-    mu = mu_of(epsilon, delta)
+    mu = gdp_mu_of(epsilon, delta)
     bound = epsilon_of(mu, delta)
     assert exact_delta(mu, bound) <= mpmath.mpf(delta)
     assert bound <= epsilon * (1 + WASTE)
@@ -127,7 +127,7 @@ def test_dp_accounting_agrees(epsilon: float, delta: float) -> None:
     assert exact_sigma(epsilon, delta) == pytest.approx(
         get_sigma_gaussian(epsilon, delta), rel=1e-9
     )
-    mu = mu_of(epsilon, delta)
+    mu = gdp_mu_of(epsilon, delta)
     assert epsilon_of(mu, delta) == pytest.approx(get_epsilon_gaussian(1 / mu, delta), rel=1e-8)
 
 
@@ -141,10 +141,10 @@ def test_a_hundred_thousand_agents_are_bounded_like_single_ones() -> None:
 
 
 def test_arguments_broadcast_and_numbers_give_a_number() -> None:
-    budgets = mu_of(np.array([0.5, 1.0]), np.array([[1e-6], [1e-3]]))
+    budgets = gdp_mu_of(np.array([0.5, 1.0]), np.array([[1e-6], [1e-3]]))
     assert budgets.shape == (2, 2)
-    assert budgets[1, 0] == pytest.approx(mu_of(0.5, 1e-3), rel=1e-12)
-    assert type(mu_of(0.5, 1e-3)) is float
+    assert budgets[1, 0] == pytest.approx(gdp_mu_of(0.5, 1e-3), rel=1e-12)
+    assert type(gdp_mu_of(0.5, 1e-3)) is float
     assert type(delta_of(1.0, 1.0)) is float
     assert type(epsilon_of(1.0, 0.1)) is float
 
@@ -181,7 +181,7 @@ def test_the_attacker_is_never_underrated(mu: float, alpha: float) -> None:
 
 def test_a_delta_beyond_double_precision_is_refused() -> None:
     with pytest.raises(InputError, match="delta must be at least 1e-300, got delta=1e-310"):
-        mu_of(1.0, 1e-310)
+        gdp_mu_of(1.0, 1e-310)
 
 
 @pytest.mark.parametrize("bad", [-1e-9, math.nan, math.inf])

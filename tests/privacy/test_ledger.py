@@ -20,10 +20,10 @@ from hypothesis import strategies as st
 from sottovoce.errors import BudgetError, InputError, PrivacyError, UnavailableError
 from sottovoce.privacy.charge import Charge, Protected
 from sottovoce.privacy.fence import transaction
-from sottovoce.privacy.gaussian import mu_of
+from sottovoce.privacy.gaussian import gdp_mu_of
 from sottovoce.privacy.ledger import Ledger
 
-BUDGET = mu_of(1.0, 1e-6)
+BUDGET = gdp_mu_of(1.0, 1e-6)
 
 
 WITHIN_1 = Protected("trajectory", 1.0)

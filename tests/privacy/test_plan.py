@@ -24,10 +24,10 @@ from sottovoce.certificate.contributions import Contributions
 from sottovoce.certificate.sensitivity import Block, Sensitivity
 from sottovoce.errors import PrivacyError
 from sottovoce.privacy.adjacency import Adjacency, Everything, Offset, Trajectory
-from sottovoce.privacy.gaussian import delta_of, epsilon_of, mu_of
+from sottovoce.privacy.gaussian import delta_of, epsilon_of, gdp_mu_of
 from sottovoce.privacy.noise_plan import NoisePlan
 from sottovoce.privacy.plan import plan
-from sottovoce.privacy.sampler import SecureSampler, reach_of
+from sottovoce.privacy.sampler import SecureSampler, max_release
 from sottovoce.problem import gallery
 from sottovoce.problem.agents import Array
 from sottovoce.problem.constraints import total
@@ -124,7 +124,7 @@ def test_every_agents_exact_delta_is_at_most_the_one_asked_for(
             claimed = mpmath.mpf(float(made.gdp_mu[agent]))
             delta = exact_delta(claimed, float(made.epsilon[agent]))
             assert delta <= mpmath.mpf(float(made.delta[agent]))
-    assert np.max(made.gdp_mu / mu_of(made.epsilon, made.delta)) > 0.998
+    assert np.max(made.gdp_mu / gdp_mu_of(made.epsilon, made.delta)) > 0.998
 
 
 KINDS: dict[str, Callable[[Any, list[Any]], Any]] = {
@@ -216,8 +216,8 @@ def test_everything_means_the_range_of_every_contribution() -> None:
     made = plan(certify(problem.cloud), epsilon=1, delta=1e-5, hide=Everything(rounds=10))
     # Contributions range over widths of 3 and 3; the diameters sqrt(5) and 3 times the slope
     # sqrt(2) would be 3.2 and 4.2.
-    assert made.sigma == pytest.approx([3 * math.sqrt(10) / mu_of(1.0, 1e-5)], rel=1e-3)
-    assert made.gdp_mu == pytest.approx(np.full(2, mu_of(1.0, 1e-5)), rel=1e-3)
+    assert made.sigma == pytest.approx([3 * math.sqrt(10) / gdp_mu_of(1.0, 1e-5)], rel=1e-3)
+    assert made.gdp_mu == pytest.approx(np.full(2, gdp_mu_of(1.0, 1e-5)), rel=1e-3)
     assert made.radius(0) is None
 
 
@@ -316,7 +316,7 @@ def test_a_hundred_thousand_chargers_are_planned_in_seconds() -> None:
     made = plan(certificate, epsilon=1.0, delta=1e-6, hide=Everything(rounds=100))
     assert time.perf_counter() - begin < 10.0
     assert made.gdp_mu.shape == (100_000,)
-    assert np.max(made.gdp_mu) <= mu_of(1.0, 1e-6)
+    assert np.max(made.gdp_mu) <= gdp_mu_of(1.0, 1e-6)
     # Noise does not grow with the fleet, only with its largest box.
     small = plan(certify(gallery.chargers(100).cloud), epsilon=1.0, delta=1e-6,
                  hide=Everything(rounds=100))  # fmt: skip
@@ -349,7 +349,7 @@ def test_an_agent_whose_box_is_a_point_has_nothing_to_hide() -> None:
     made = plan(linear([[1, 1]], lower=[-1, 0.5], upper=[1, 0.5]), epsilon=1, delta=1e-5,
                 hide=Everything(rounds=10))  # fmt: skip
     assert made.gdp_mu[1] < 1e-6
-    assert made.gdp_mu[0] == pytest.approx(mu_of(1.0, 1e-5), rel=1e-6)
+    assert made.gdp_mu[0] == pytest.approx(gdp_mu_of(1.0, 1e-5), rel=1e-6)
 
 
 # --- numbers at the edge of what a double holds ------------------------------------------------
@@ -401,7 +401,7 @@ def test_an_output_beyond_the_samplers_reach_is_refused() -> None:
         plan(linear([[1, 1]], **near), epsilon=1, delta=1e-5, hide=once)
     far: dict[str, Any] = {"lower": [1e6, -1], "upper": [1e6 + 1, 1], "bound": 2e6}
     made = plan(linear([[1, 1]], **far), **ASKED)
-    assert reach_of(float(made.sigma[0])) > 1e6
+    assert max_release(float(made.sigma[0])) > 1e6
 
 
 @settings(max_examples=4, deadline=None)
@@ -424,12 +424,12 @@ def test_the_secure_sampler_releases_every_sum_of_the_domain(problem: Problem, s
 
 
 @pytest.mark.parametrize("hide", [Trajectory(radius=1.0), Everything(rounds=9)], ids=repr)
-@pytest.mark.parametrize("seam", ["mu_of", "allocate", "joint_scaling"])
+@pytest.mark.parametrize("seam", ["gdp_mu_of", "allocate", "joint_scaling"])
 def test_the_final_check_of_delta_refuses_noise_that_was_calibrated_too_small(
     three: Certificate, hide: Adjacency, seam: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     module = sys.modules["sottovoce.privacy.plan"]
-    right, factor = getattr(module, seam), 1.001 if seam == "mu_of" else 0.999
+    right, factor = getattr(module, seam), 1.001 if seam == "gdp_mu_of" else 0.999
     assert plan(three, **(ASKED | {"hide": hide})).certified
     monkeypatch.setattr(module, seam, lambda *given: factor * right(*given))
     with pytest.raises(PrivacyError, match="would promise less than was asked for"):

@@ -26,12 +26,12 @@ from sottovoce.network.round_arithmetic import SimulatedSampler
 from sottovoce.privacy import sampler as sampler_module
 from sottovoce.privacy.sampler import (
     DISCRETISATION,
-    REACH,
+    MAX_STEPS,
     STEPS,
     Released,
     SecureSampler,
     grid_of,
-    reach_of,
+    max_release,
     rounding_allowance,
 )
 
@@ -131,7 +131,7 @@ def test_few_draws_are_gaussian_independent_fresh_and_on_every_output() -> None:
 
 def test_both_halves_of_a_split_cloud_add_noise() -> None:
     sampler, zeros = SecureSampler(np.ones(500)), np.zeros(500, dtype=np.int64)
-    released = sampler.release_residues(zeros).multiples
+    released = sampler.release_modular(zeros).multiples
     assert released is not None
     for noise in (sampler.blind(zeros), released):
         low, high = stats.chi2.interval(1 - FALSE_ALARM, noise.size)
@@ -167,7 +167,7 @@ def added(sampler: SecureSampler, door: str, steps: NDArray[np.int64]) -> NDArra
     return np.asarray(multiples - steps)
 
 
-DOORS = ["release", "release_multiples", "blind", "release_residues"]
+DOORS = ["release", "release_multiples", "blind", "release_modular"]
 
 
 @pytest.mark.parametrize("door", DOORS)
@@ -275,7 +275,7 @@ def test_the_discrete_gaussian_is_a_continuous_one_seen_through_a_channel() -> N
     fraction=st.floats(-1.0, 1.0, allow_subnormal=False),
 )
 def test_rounding_stays_within_three_quarters_of_a_step(sigma: float, fraction: float) -> None:
-    value, grid = fraction * reach_of(sigma), grid_of(sigma)
+    value, grid = fraction * max_release(sigma), grid_of(sigma)
     step = np.rint(value / grid)
     with mpmath.workdps(50):
         assert abs(mpmath.mpf(float(step)) - mpmath.mpf(value) / grid) <= 0.75 + 2**-50
@@ -428,13 +428,13 @@ def test_a_simulation_says_that_it_is_not_private() -> None:
 STEPS_BEYOND = [2**51 + 1, -(2**51) - 1, -(2**63), 2**63 - 1]
 
 
-@pytest.mark.parametrize("value", [1e300, -1e300, 1.001 * reach_of(1.0), *STEPS_BEYOND])
+@pytest.mark.parametrize("value", [1e300, -1e300, 1.001 * max_release(1.0), *STEPS_BEYOND])
 def test_what_is_out_of_reach_is_refused_without_being_named(value: float) -> None:
     door = "release_multiples" if isinstance(value, int) else "release"
     with pytest.raises(PrivacyError, match=r"within 2\^25 sigma of zero, output 2") as refusal:
         getattr(SecureSampler([1.0, 1.0]), door)(np.array([0, value]))
     assert repr(value)[:4] not in str(refusal.value)
-    assert SecureSampler([1.0]).release([reach_of(1.0)]).private
+    assert SecureSampler([1.0]).release([max_release(1.0)]).private
     assert SecureSampler([1.0]).release_multiples(np.array([2**51])).private
 
 
@@ -470,4 +470,4 @@ def test_a_released_value_is_immutable_and_consistent() -> None:
 
 
 def test_released_integers_fit_exactly_into_doubles() -> None:
-    assert REACH + 100 * STEPS < 2.0**52
+    assert MAX_STEPS + 100 * STEPS < 2.0**52

@@ -15,7 +15,7 @@ from sottovoce.privacy.gaussian import delta_of
 from sottovoce.privacy.limit import accuracy_limit
 from sottovoce.privacy.sampler import STEPS
 from sottovoce.privacy.statement import not_covered, up
-from sottovoce.privacy.trust import WORDS, SplitCloud
+from sottovoce.privacy.trust import TRUST_STATEMENTS, SplitCloud
 from sottovoce.problem import gallery
 from sottovoce.simulation.simulate import simulate
 
@@ -65,7 +65,7 @@ def test_the_statement_says_who_must_not_collude_with_whom() -> None:
         assert said in text
     assert "the cloud itself, which sees" not in text
     assert any("nobody can check a single contribution" in item for item in not_covered(split))
-    assert WORDS["split"] in str(split.guarantee(0))
+    assert TRUST_STATEMENTS["split"] in str(split.guarantee(0))
     assert "Trust: the cloud is trusted" in str(planned())
 
 

@@ -23,7 +23,8 @@ from sottovoce.kernels.run_kernel import normals, stream_seed
 from sottovoce.paper.paper_release import RELEASE
 from sottovoce.paper.tikhonov import Tikhonov
 from sottovoce.privacy.adjacency import Trajectory
-from sottovoce.privacy.feasibility import AveragedNoise, weights_norm
+from sottovoce.privacy.averaging import weights_norm
+from sottovoce.privacy.feasibility import AveragedNoise
 from sottovoce.privacy.margins import feasibility
 from sottovoce.privacy.noise_plan import NoisePlan, Output
 from sottovoce.problem.agents import Group

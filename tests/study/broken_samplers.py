@@ -37,7 +37,7 @@ class Faulty(Sampler):
         noisy = multiples + np.rint(STEPS * self._waiting.pop()).astype(np.int64)
         return Released(values=noisy * self._grid, multiples=noisy, grid=self._grid)
 
-    def release_residues(self, residues: Integers) -> Released:
+    def release_modular(self, residues: Integers) -> Released:
         return self.release_multiples(residues)
 
     def blind(self, residues: Integers) -> Integers:

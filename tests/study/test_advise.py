@@ -18,7 +18,8 @@ import sottovoce as sv
 from sottovoce.certificate.certificate import certify
 from sottovoce.certificate.optimum import reference_optimum
 from sottovoce.privacy.adjacency import Offset
-from sottovoce.privacy.feasibility import LAG_FACTOR, weights_norm
+from sottovoce.privacy.averaging import weights_norm
+from sottovoce.privacy.feasibility import LAG_FACTOR
 from sottovoce.privacy.limit import accuracy_limit
 from sottovoce.privacy.plan import plan
 from sottovoce.problem import gallery

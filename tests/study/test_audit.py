@@ -37,7 +37,7 @@ from sottovoce.network.round_arithmetic import Rounds, deployed_sampler
 from sottovoce.paper.paper_plan import paper_plan
 from sottovoce.privacy import sampler as samplers
 from sottovoce.privacy.adjacency import Adjacency, Everything, Offset, Trajectory
-from sottovoce.privacy.gaussian import mu_of
+from sottovoce.privacy.gaussian import gdp_mu_of
 from sottovoce.privacy.noise_plan import NoisePlan
 from sottovoce.privacy.plan import plan
 from sottovoce.privacy.sampler import Sampler
@@ -49,7 +49,7 @@ from sottovoce.study import audit as module
 from sottovoce.study.audit import Audit, Game, _bound_mu, audit
 
 EPSILON, DELTA = math.log(3), 0.05
-TARGET = float(mu_of(EPSILON, DELTA))
+TARGET = float(gdp_mu_of(EPSILON, DELTA))
 
 Case = tuple[Problem, Certificate]
 

@@ -68,7 +68,7 @@ class Bare(Sampler):
     def release_multiples(self, multiples: Integers) -> Released:
         return Released(values=multiples * self._grid, multiples=multiples, grid=self._grid)
 
-    def release_residues(self, residues: Integers) -> Released:
+    def release_modular(self, residues: Integers) -> Released:
         return self.release_multiples(residues)
 
     def blind(self, residues: Integers) -> Integers:

@@ -13,7 +13,7 @@ from typing import Any, final
 import numpy as np
 
 from sottovoce.arguments import real
-from sottovoce.privacy.feasibility import answer_shares, counted_rounds
+from sottovoce.privacy.averaging import answer_shares, counted_rounds
 from sottovoce.problem.agents import Array
 
 _GAIN = 2.0

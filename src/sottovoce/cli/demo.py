@@ -88,7 +88,7 @@ def demo_command(options: DemoOptions) -> None:
 def _run_agents(options: DemoOptions, root: Path) -> None:
     """Agents of a folder, or of the paper's problem, each in a process of its own."""
     from sottovoce.network import identity
-    from sottovoce.privacy.trust import WORDS
+    from sottovoce.privacy.trust import TRUST_STATEMENTS
 
     folder = root / "problem" if options.folder is None else options.folder
     if options.folder is None:
@@ -101,7 +101,7 @@ def _run_agents(options: DemoOptions, root: Path) -> None:
     plan = promise.plan(problem, public=True, rounds=count, method=method, split=split)
     numbers = range(1, problem.agents + 1)
     parts = {str(i): ("agent", folder / "agents" / f"{i}.toml") for i in numbers}
-    errors.print(f"trust: {WORDS[plan.trust.kind]}", soft_wrap=True)
+    errors.print(f"trust: {TRUST_STATEMENTS[plan.trust.kind]}", soft_wrap=True)
     errors.print(f"starting a cloud{', a helper' if split else ''} and {problem.agents} agents")
     demo = _Demo(folder=folder, run=run, rounds=count, promise=promise, parts=parts, split=split)
     answer = demo.play(problem, plan, page=options.page)

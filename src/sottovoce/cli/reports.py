@@ -15,7 +15,7 @@ from sottovoce.privacy.adjacency import adjacency_of
 from sottovoce.privacy.feasibility import default_fallbacks, unsafe_fallbacks
 from sottovoce.privacy.gaussian import Attacker
 from sottovoce.privacy.statement import down, feasibility_data, hidden, not_covered, up
-from sottovoce.privacy.trust import WORDS, trust_of
+from sottovoce.privacy.trust import TRUST_STATEMENTS, trust_of
 from sottovoce.simulation.summary import constraint_violations
 from sottovoce.tables import PlainTable, cut
 
@@ -243,7 +243,7 @@ def plan_data(plan: NoisePlan) -> dict[str, object]:
         "hide": plan.hide.kind,
         "trust": {
             "kind": plan.trust.kind,
-            "words": WORDS[plan.trust.kind],
+            "words": TRUST_STATEMENTS[plan.trust.kind],
             "views": {v.name: float(plan.mu_seen_by(v.name).max()) for v in plan.trust.views},
         },
         "rounds": plan.rounds,
@@ -338,7 +338,7 @@ def status_table(summary: RunSummary) -> PlainTable:
                 **figures
             ),
             f"hidden ({hide.kind})": hidden(hide),
-            "trust": WORDS[trust_of(promise.get("trust", "one")).kind],
+            "trust": TRUST_STATEMENTS[trust_of(promise.get("trust", "one")).kind],
             "constraints": margin,
         }
     refused = ", ".join(f"{code} {n:,}" for code, n in sorted(summary.incidents.items()))

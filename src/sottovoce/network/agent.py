@@ -30,7 +30,7 @@ from sottovoce.network.protocol.messages import Code, Welcome
 from sottovoce.network.runner import Handlers, Outcome, Runner
 from sottovoce.network.transport.client import LONGEST_PAUSE, Client
 from sottovoce.network.transport.limits import CONFIG_BYTES
-from sottovoce.privacy.trust import WORDS
+from sottovoce.privacy.trust import TRUST_STATEMENTS
 from sottovoce.problem.agents import Array
 
 if TYPE_CHECKING:
@@ -168,7 +168,7 @@ class Agent:
             from sottovoce.network.identity.pledges import HelperKnown  # loads cryptography
 
             self._helper = HelperKnown(self._keys, self.group.agents)
-        note("trust", words=WORDS["split" if split else "one"])
+        note("trust", words=TRUST_STATEMENTS["split" if split else "one"])
         start = pack(self.group.start)
         saved = AgentStore(self._path, Memory(x=start, answer=start))
         masker = None if self._helper is None else self._helper.masker

@@ -41,7 +41,7 @@ from sottovoce.network.transport.limits import CONFIG_BYTES, Limits
 from sottovoce.network.transport.server import Server
 from sottovoce.privacy.ledger import Ledger
 from sottovoce.privacy.noise_plan import NoisePlan
-from sottovoce.privacy.trust import WORDS
+from sottovoce.privacy.trust import TRUST_STATEMENTS
 from sottovoce.problem.agents import Array
 
 _OVER: Final = (
@@ -163,7 +163,7 @@ class Cloud(Service[CloudResult]):
         self._live.add_to(server)
         self._pages = Pages(self._folder, self._metrics, self._facts)
         self._pages.add_to(server.app)
-        note("trust", words=WORDS[self.plan.trust.kind])
+        note("trust", words=TRUST_STATEMENTS[self.plan.trust.kind])
         await self._serve(server, machine.round)
         self._began = time.perf_counter()
         self._runner.start()

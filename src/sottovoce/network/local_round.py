@@ -36,7 +36,8 @@ from sottovoce.network.protocol.actions import LocalStep
 from sottovoce.network.protocol.codec import NOTHING, Integers, middle, unpack, unpack_whole
 from sottovoce.network.protocol.messages import Welcome
 from sottovoce.privacy.adjacency import Everything, Offset
-from sottovoce.privacy.feasibility import unsafe_fallbacks, weights_norm
+from sottovoce.privacy.averaging import weights_norm
+from sottovoce.privacy.feasibility import unsafe_fallbacks
 from sottovoce.privacy.releases import release_of
 from sottovoce.privacy.sampler import STEPS
 from sottovoce.problem.agents import Array

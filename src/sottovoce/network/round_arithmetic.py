@@ -39,7 +39,7 @@ from sottovoce.network.protocol.collected import ContributionTotals, merge_gaps
 from sottovoce.network.protocol.messages import Gap
 from sottovoce.network.protocol.receipt import next_digest
 from sottovoce.network.setup import ranges_of
-from sottovoce.privacy.feasibility import answer_shares, answer_weights
+from sottovoce.privacy.averaging import answer_shares, answer_weights
 from sottovoce.privacy.noise_plan import NoisePlan
 from sottovoce.privacy.sampler import Released, ResidueSampler, Sampler, SecureSampler, grid_of
 from sottovoce.privacy.trust import SplitCloud
@@ -310,7 +310,7 @@ class _Sums:
             raise MalformedError("an answer must hold one integer per noisy sum")
         if not isinstance(sampler, ResidueSampler):
             raise InputError("a split cloud's noise must be for integers modulo 2^64")
-        return sampler.release_residues(totals - masks)
+        return sampler.release_modular(totals - masks)
 
     def plausible(self, released: Released) -> bool:
         """Whether what is released lies as near its certified range as noise can have moved it."""

@@ -23,7 +23,7 @@ from sottovoce.network.protocol.codec import Box, Integers, MalformedError, unpa
 from sottovoce.network.protocol.messages import Welcome
 from sottovoce.privacy.adjacency import Trajectory
 from sottovoce.privacy.noise_plan import NoisePlan
-from sottovoce.privacy.sampler import REACH
+from sottovoce.privacy.sampler import MAX_STEPS
 from sottovoce.privacy.trust import SplitCloud
 from sottovoce.problem.agents import Array, Group, lower_bounds, read_only, upper_bounds
 from sottovoce.problem.fingerprint import fingerprint
@@ -92,7 +92,7 @@ def parties_of(plan: NoisePlan) -> Parties:
         return Parties(plan.domain, None, entries)
     ranges = ranges_of(plan)
     sums, _, least, most = ranges.of(np.arange(plan.cloud.agents))
-    beyond = (most > REACH) | (least < -REACH)
+    beyond = (most > MAX_STEPS) | (least < -MAX_STEPS)
     if beyond.any():
         name = plan.outputs[int(sums[beyond][0])].name
         raise PrivacyError(
@@ -146,8 +146,8 @@ class Ranges:
                     total[rows] += values[:, members].sum(axis=1, dtype=np.float64)
         sums = np.flatnonzero((count > 0) & (self._grid > 0))
         grid, outward = self._grid[sums], count[sums]
-        least = np.maximum(np.floor(low[sums] / grid) - outward, -2 * REACH)
-        most = np.minimum(np.ceil(high[sums] / grid) + outward, 2 * REACH)
+        least = np.maximum(np.floor(low[sums] / grid) - outward, -2 * MAX_STEPS)
+        most = np.minimum(np.ceil(high[sums] / grid) + outward, 2 * MAX_STEPS)
         return sums, grid, least.astype(np.int64), most.astype(np.int64)
 
 

@@ -1,4 +1,4 @@
-"""The paper's own method, complete: Hale and Egerstedt's release, algorithm, plan and figures.
+"""The method of Hale and Egerstedt for boxes X_i: their release, algorithm, plan and figures.
 
 Agents send states; the cloud releases noisy values and gradients of the constraints (Theorems 2
 and 3) and takes the steps of Algorithm 1. Plans, simulations and the network reach it through the

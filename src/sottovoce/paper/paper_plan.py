@@ -21,16 +21,16 @@ from sottovoce.formula.expression import Expression, exactly
 from sottovoce.formula.intervals import Interval
 from sottovoce.paper.paper_release import RELEASE
 from sottovoce.privacy.adjacency import Adjacency, Everything
-from sottovoce.privacy.allocation import mu_spent, rounding_mu
+from sottovoce.privacy.allocation import rounding_mu, spent_gdp_mu
 from sottovoce.privacy.gaussian import kappa
 from sottovoce.privacy.noise_plan import NoisePlan, Output
 from sottovoce.privacy.plan import (
-    RequestedPrivacy,
-    pair_reach,
+    PrivacyTarget,
     require_certificate,
-    require_moderate,
-    require_moderate_influence,
-    require_reach,
+    require_releasable,
+    require_squarable,
+    require_squarable_sensitivity,
+    sequence_radii,
 )
 from sottovoce.problem.agents import Array, Group, read_only
 from sottovoce.problem.constraints import Constraint
@@ -133,20 +133,20 @@ def paper_plan(
     if constants is not None:
         instance("constants", constants, Constants, "sv.paper.Constants(...)")
     _require_known_rows(cloud)
-    requested = RequestedPrivacy.per_agent(cloud, epsilon, delta)
-    reach = bound_reach(hide, cloud.groups)
+    requested = PrivacyTarget.per_agent(cloud, epsilon, delta)
+    radius = bound_sequence_radii(hide, cloud.groups)
     with watched(progress) as report:
         report(f"planning: noise for {cloud.agents:,} agents")
-        S, entries, sigma = paper_noise(cloud, requested, reach, constants)
+        S, entries, sigma = paper_noise(cloud, requested, radius, constants)
         errors, sizes = _bound_errors(cloud, entries)
-        require_moderate_influence(S)
-        require_moderate("the paper's sigma", sigma)
+        require_squarable_sensitivity(S)
+        require_squarable("the paper's sigma", sigma)
 
     def spends(sigma: Array) -> Array:
-        return mu_spent(S, sigma, reach, errors, hide.rounds)
+        return spent_gdp_mu(S, sigma, radius, errors, hide.rounds)
 
     certified = each_mechanism_keeps(
-        cloud, entries, sigma, spends, requested.mu, allow_undernoised=allow_undernoised
+        cloud, entries, sigma, spends, requested.gdp_mu, allow_undernoised=allow_undernoised
     )
     noise = NoisePlan(
         cloud=cloud,
@@ -160,7 +160,7 @@ def paper_plan(
         certified=certified,
         release=RELEASE,
     )
-    require_reach(noise, sizes)
+    require_releasable(noise, sizes)
     return noise
 
 
@@ -182,10 +182,10 @@ def _require_known_rows(cloud: CloudView) -> None:
                 )
 
 
-def bound_reach(hide: Adjacency, groups: Sequence[Group]) -> Array:
+def bound_sequence_radii(hide: Adjacency, groups: Sequence[Group]) -> Array:
     """Return R_l for outputs that are not sums: any two states lie within a box's diameter."""
     if not isinstance(hide, Everything):
-        return pair_reach(hide, sum(group.count for group in groups))
+        return sequence_radii(hide, sum(group.count for group in groups))
     # hypot neither overflows nor underflows on the way, and errs by less than an ulp per step.
     widths = [
         np.hypot.reduce(group.upper - group.lower, axis=1) * (1.0 + group.dim * 2.0**-50)
@@ -195,7 +195,7 @@ def bound_reach(hide: Adjacency, groups: Sequence[Group]) -> Array:
 
 
 def paper_noise(
-    cloud: CloudView, requested: RequestedPrivacy, reach: Array, constants: Constants | None
+    cloud: CloudView, requested: PrivacyTarget, radius: Array, constants: Constants | None
 ) -> tuple[Sensitivity, tuple[GradientEntry, ...], Array]:
     """Return S over the original X, the entries released and one sigma per output."""
     K = constants or certified_constants(cloud)[0]
@@ -204,7 +204,7 @@ def paper_noise(
             f"constants must have one K_g'^i per agent ({cloud.agents}), got {len(K.k_prime)}"
         )
     pairs = {*zip(requested.epsilon.tolist(), requested.delta.tolist(), strict=True)}
-    factor = max(kappa(e, d) for e, d in pairs) * float(reach.max())
+    factor = max(kappa(e, d) for e, d in pairs) * float(radius.max())
     entries = tuple(_list_entries(cloud, K.k_prime))
     of_entries = [factor * K.k_prime[entry.agent] for entry in entries]
     sigma = np.append(np.full(cloud.rows, factor * K.k_g), of_entries) * (1.0 + 2.0**-50)

@@ -61,8 +61,8 @@ class Reproduction:
     Attributes:
         recomputed: the same keys as ``PUBLISHED``; errors are medians over the ensemble, against
             the true saddle point.
-        limit_x: root-mean-square error of x that 500,000 releases with the published noise allow;
-            ``limit_mu`` is that of mu.
+        limit_x: asymptotic error of x (root mean square) of 500,000 releases with the published
+            noise; ``limit_mu`` is that of mu.
         ensemble: per step the errors of every run against the true and the published saddle point.
     """
 
@@ -98,7 +98,7 @@ class Reproduction:
             f"Exact Gaussian sigma per unit of sensitivity: {self.exact_sigma:.10f} "
             f"(kappa wastes {self.recomputed['kappa'] / self.exact_sigma - 1:.0%}).\n"
             f"One agent alone moves g by at most {self.column_sensitivity_g:.6f}, not by K_g.\n"
-            f"Statistical limit of {STEPS[-1]:,} rounds with the published noise, root mean "
+            f"Asymptotic error of {STEPS[-1]:,} rounds with the published noise, root mean "
             f"square: {self.limit_x:.2f} in x and {self.limit_mu:.2f} in mu. The published "
             "errors lie far below it."
         )

@@ -70,7 +70,7 @@ def joint_scaling(S: Sensitivity, sigma: Array, caps: Array) -> float:
     return min(1.0, float(np.sqrt(worst)) * _UP) if worst > 0 else 1.0
 
 
-def mu_spent(S: Sensitivity, sigma: Array, reach: Array, errors: Array, rounds: int) -> Array:
+def spent_gdp_mu(S: Sensitivity, sigma: Array, radius: Array, errors: Array, rounds: int) -> Array:
     """Return the Gaussian-DP parameter of every agent for the whole transcript, rounded up.
 
     ``mu_l = R_l |diag(1/sigma) J_l|_2 + sqrt(T sum_o (c_o / sigma_o)^2)``; the norm is bounded by
@@ -79,7 +79,7 @@ def mu_spent(S: Sensitivity, sigma: Array, reach: Array, errors: Array, rounds: 
     Args:
         S: the sensitivity.
         sigma: one per output; infinite for outputs that are not released.
-        reach: R_l, the bound on the difference of two whole state sequences.
+        radius: R_l, the bound on the difference of two whole state sequences.
         errors: the float64 error of each output, at most, of which c_o is made.
         rounds: T.
     """
@@ -88,13 +88,13 @@ def mu_spent(S: Sensitivity, sigma: Array, reach: Array, errors: Array, rounds: 
         raise PrivacyError(
             "every output that an agent moves must have noise, got sigma=0 for one of them"
         )
-    shift = reach * np.sqrt(S.together(_to_precision(sigma))) * _UP
+    shift = radius * np.sqrt(S.together(_to_precision(sigma))) * _UP
     rounding = rounding_shift(sigma, errors, rounds)
     return np.asarray((shift + rounding) * DISCRETISATION * _UP)
 
 
 def rounding_mu(sigma: Array, errors: Array, rounds: int) -> float:
-    """Return the part of ``mu_spent`` that does not depend on an agent's reach, rounded up."""
+    """Return the part of ``spent_gdp_mu`` that pays for rounding, rounded up."""
     return rounding_shift(sigma, errors, rounds) * DISCRETISATION * _UP
 
 

@@ -16,12 +16,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cache
 from itertools import product
 from typing import Any, final
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from sottovoce.errors import CertificateError, InputError
 from sottovoce.formula.derive import is_affine
@@ -41,60 +40,10 @@ EQUALITY_LAG_FACTOR = 8.0
 """The same for equalities, whose wider band costs nothing in the objective: sums that must be met
 from both sides, with prices far from 0, converge more slowly."""
 
-BURN_IN = 0.1  # the share of all rounds that no answer counts
-UNIT_ROUNDS = 10.0  # in which prices find their unit: not counted either, at most another BURN_IN
-WEIGHT_POWER = 0.25  # of k, by which the weights of the average grow
-_SUMMED_ROUNDS = 100_000  # up to which the weights' norm is added up; beyond, it is bounded
 _MOST_CORNER_SUMS = 12  # sums of a region up to which all corners of the margin are evaluated
 _TEST_ROUNDING = 2.0**-45  # relative: more than the few float64 operations of a test add up to
 _RANGE_ROUNDING = 1e-9  # relative: what ranges of contributions may be off by
 _NU_FACTORS = np.exp(np.linspace(-9.0, 2.0, 221))  # tried for nu, in units of a ball's best
-
-
-def counted_rounds(k: ArrayLike, rounds: int) -> Array:
-    """Return which of the counted rounds k is, from 1; 1 for those before them too."""
-    return np.maximum(
-        1.0, np.atleast_1d(np.asarray(k, dtype=np.float64)) - _uncounted_rounds(rounds)
-    )
-
-
-def answer_shares(k: ArrayLike, rounds: int) -> Array:
-    """Return the steps of the running average, ``answer += share (value - answer)``, for rounds k.
-
-    They give the weights ``w_k ~ k^0.25``.
-    """
-    return (1.0 + WEIGHT_POWER) / (counted_rounds(k, rounds) + WEIGHT_POWER)
-
-
-def answer_weights(rounds: int) -> Array:
-    """Return ``w_1 .. w_T``, which add up to 1.
-
-    An answer is ``xbar = sum_k w_k x(k)`` over the states whose contributions were released, with
-    weights that depend on k and T alone. So the average of the releases, ``Ybar = sum_k w_k y(k)``,
-    is the sums at the answer plus Gaussian noise of exactly known size.
-    """
-    shares = answer_shares(np.arange(1, rounds + 1), rounds)
-    remaining = np.append(np.cumprod(1.0 - shares[:0:-1])[::-1], 1.0)
-    return np.asarray(shares * remaining)
-
-
-@cache
-def weights_norm(rounds: int) -> float:
-    """Return ``|w|_2``, rounded up: the noise of Ybar is ``sigma |w|``.
-
-    With N counted rounds, ``w_j = 1.25 G(j) / (N G(N) (1 + 0.25/N))`` with
-    ``G(j) = Gamma(j + 0.25) / Gamma(j) <= j^0.25``, and ``G(N) >= N / (N + 0.25)^0.75`` (Wendel).
-    """
-    if rounds <= _SUMMED_ROUNDS:
-        return float(np.linalg.norm(answer_weights(rounds))) * (1.0 + 2.0**-30)
-    n = float(rounds - _uncounted_rounds(rounds))
-    total = ((n + 1.0) ** 1.5 - 1.0) / 1.5  # above sum_j j^0.5
-    return float(np.sqrt(total) * 1.25 / (n * (n + 0.25) ** 0.25)) * (1.0 + 2.0**-30)
-
-
-def _uncounted_rounds(rounds: int) -> int:
-    """The burn-in: the first tenth, and rounds in which prices find their unit."""
-    return int(np.floor(BURN_IN * rounds + min(BURN_IN * rounds, UNIT_ROUNDS)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

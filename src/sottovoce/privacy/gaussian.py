@@ -89,7 +89,7 @@ def epsilon_of(mu: Real, delta: Real | float) -> Real:
     return cast("Real", _unwrapped(np.where(hidden, 0.0, epsilon)))
 
 
-def mu_of(epsilon: Real, delta: Real | float) -> Real:
+def gdp_mu_of(epsilon: Real, delta: Real | float) -> Real:
     """Return the largest mu for which mu-GDP gives (epsilon, delta), rounded down.
 
     delta_of(mu, epsilon) <= delta
@@ -118,7 +118,7 @@ def exact_sigma(epsilon: float, delta: float) -> float:
 
     The paper uses `kappa` instead, which is always larger.
     """
-    return math.nextafter(1 / mu_of(epsilon, delta), math.inf)
+    return math.nextafter(1 / gdp_mu_of(epsilon, delta), math.inf)
 
 
 def kappa(epsilon: float, delta: float) -> float:

@@ -41,7 +41,7 @@ from sottovoce.privacy.charge import (
     square_down,
 )
 from sottovoce.privacy.fence import Digests, Fence, create_ledger, require_fence, transaction
-from sottovoce.privacy.gaussian import mu_of
+from sottovoce.privacy.gaussian import gdp_mu_of
 
 _Row: TypeAlias = tuple[str, Kind, float | None, float, float, float, str]
 """An account as its table has it."""
@@ -123,7 +123,7 @@ class Ledger:
     ) -> None:
         """Set the lifetime budget of one agent or of several, and what it protects.
 
-        budget = mu_of(epsilon, delta)
+        budget = gdp_mu_of(epsilon, delta)
 
         Granting again replaces both; what was spent stays spent, and is charged anew from the
         history if another adjacency is to be protected. ``hide`` is "trajectory", "offset" or
@@ -133,7 +133,7 @@ class Ledger:
             BudgetError: an agent has already spent more than that, or took part in a run that
                 bounds nothing of what is to be protected. Nothing is changed.
         """
-        budget = float(mu_of(epsilon, delta))
+        budget = float(gdp_mu_of(epsilon, delta))
         protected = Protected(kind_of(hide), radius)
         names = [agents] if isinstance(agents, str) else list(agents)
         for name in names:

@@ -1,4 +1,4 @@
-"""The asymptotic accuracy limit: how well T noisy releases can determine the saddle point."""
+"""The asymptotic error of averaged stochastic approximation after T noisy releases."""
 
 from __future__ import annotations
 
@@ -27,7 +27,10 @@ _FLAT = 1e-10  # curvature over the largest, both across an agent's box: below, 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Limit:
-    """The local minimax accuracy of x and prices from T releases, as standard deviations.
+    """Asymptotic standard deviations of x and prices, averaged over T noisy releases.
+
+    Those of Polyak and Juditsky's averages on the active set; no lower bound. Errors of few
+    rounds may be smaller.
 
     Attributes:
         rounds: T.
@@ -89,7 +92,7 @@ def accuracy_limit(
 def _limit_deviations(
     problem: Problem, plan: NoisePlan, rounds: int, saddle: ReferenceOptimum
 ) -> tuple[Array, Array, tuple[int, ...]]:
-    """The least standard deviations of x and of prices, and the flat components of x."""
+    """The standard deviations of x and of prices, and the flat components of x."""
     system = linearise(problem, saddle)
     sigma = plan.released_sigma / np.sqrt(rounds)
     variance = np.zeros(problem.size)
@@ -237,7 +240,7 @@ def _solve_price_response(
         left[columns, p + m] = -slope
         right[np.ix_(columns, columns)] = multiplier * curvature
         left[p + m, :p], right[p + m, columns] = slope @ G[columns], slope
-    scale = 1.0 / np.sqrt(np.maximum(np.abs(left).max(axis=1), 1e-300))  # never over 0
+    scale = 1.0 / np.sqrt(np.maximum(np.abs(left).max(axis=1), 1e-300))  # an empty row stays 0
     solution, *_ = np.linalg.lstsq(left * scale[:, np.newaxis], right * scale[:, np.newaxis])
     response[np.ix_(priced, priced)] = solution[:p]
     return response

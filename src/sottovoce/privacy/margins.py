@@ -16,6 +16,7 @@ from sottovoce.certificate.slater import slater_point
 from sottovoce.errors import PrivacyError, SottovoceError
 from sottovoce.formula.canonical import add, power, substitute, subtract
 from sottovoce.formula.expression import ZERO, Expression, number
+from sottovoce.privacy.averaging import weights_norm
 from sottovoce.privacy.feasibility import (
     AveragedNoise,
     Feasibility,
@@ -25,7 +26,6 @@ from sottovoce.privacy.feasibility import (
     maximise_over_boxes,
     may_violate,
     one_sided_sums,
-    weights_norm,
 )
 from sottovoce.privacy.sampler import grid_of
 from sottovoce.privacy.statement import down

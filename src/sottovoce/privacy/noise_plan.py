@@ -16,7 +16,7 @@ from sottovoce.privacy.gaussian import delta_of, epsilon_of
 from sottovoce.privacy.releases import StateRelease
 from sottovoce.privacy.sampler import STEPS
 from sottovoce.privacy.statement import guarantee_facts, hidden, plan_facts, statement, up
-from sottovoce.privacy.trust import ONE_CLOUD, WORDS, Trust, ViewName
+from sottovoce.privacy.trust import ONE_CLOUD, TRUST_STATEMENTS, Trust, ViewName
 from sottovoce.problem.agents import Array, Group
 from sottovoce.problem.problem import CloudView, Problem
 from sottovoce.tables import cut, facts_html
@@ -79,7 +79,7 @@ class Guarantee:
             f"{self.name}: ({up(self.epsilon)}, {up(self.requested[1])})-differentially private "
             f"(Gaussian-DP mu = {up(self.gdp_mu)}) for all {self.hide.rounds:,} rounds together.\n"
             f"Hidden: {self.hidden}.\n"
-            f"Trust: {WORDS[self.trust.kind]}."
+            f"Trust: {TRUST_STATEMENTS[self.trust.kind]}."
         )
 
     def __repr__(self) -> str:
@@ -167,7 +167,7 @@ class NoisePlan:
     @property
     def released_sigma(self) -> Array:
         """The standard deviations of what is released: ``sqrt(2) sigma`` of a split cloud."""
-        return self.sigma * float(np.sqrt(self.trust.halves))
+        return self.sigma * float(np.sqrt(self.trust.noise_sources))
 
     def mu_seen_by(self, view: ViewName) -> Array:
         """The Gaussian-DP parameter of each agent against one of the parties, rounded up.
@@ -177,7 +177,7 @@ class NoisePlan:
         """
         for known in self.trust.views:
             if known.name == view:
-                return self.gdp_mu * known.share
+                return self.gdp_mu * known.mu_factor
         names = ", ".join(known.name for known in self.trust.views)
         raise InputError(
             f"view must be one of {names} under this plan, got {view!r:.60}: the "

@@ -24,12 +24,12 @@ from sottovoce.privacy.adjacency import (
 from sottovoce.privacy.allocation import (
     allocate,
     joint_scaling,
-    mu_spent,
     rounding_mu,
     rounding_shift,
+    spent_gdp_mu,
 )
 from sottovoce.privacy.feasibility import Feasibility
-from sottovoce.privacy.gaussian import delta_of, epsilon_of, mu_of
+from sottovoce.privacy.gaussian import delta_of, epsilon_of, gdp_mu_of
 from sottovoce.privacy.margins import (
     bound_averaged_noise,
     expected_target,
@@ -39,7 +39,7 @@ from sottovoce.privacy.margins import (
     require_room,
 )
 from sottovoce.privacy.noise_plan import NoisePlan, Output
-from sottovoce.privacy.sampler import DISCRETISATION, reach_of
+from sottovoce.privacy.sampler import DISCRETISATION, max_release
 from sottovoce.privacy.statement import down, up
 from sottovoce.privacy.trust import ONE_CLOUD, Trust
 from sottovoce.problem.agents import Array, read_only
@@ -49,8 +49,10 @@ from sottovoce.progress import Progress, watched
 _UP, _DOWN, _DOWN_CAP = 1.0 + 2.0**-50, 1.0 - 2.0**-40, 1.0 - 2.0**-45  # round towards more noise
 _ALLOCATIONS = 8  # tries until the allowance for rounding covers what rounding takes
 _ALLOWANCE_GROWTH = 1.001  # of the allowance over what the last try needed
-_SAMPLED = slice(1_000)  # agents that a remedy considers: a fleet's mostly ask for the same
-_MODERATE = 1e60  # products of two squares of numbers up to this, or down to its inverse, are exact
+_REMEDY_AGENTS = slice(1_000)  # agents that a remedy considers: a fleet's mostly ask for the same
+_MAX_SQUARABLE = (
+    1e60  # products of two squares of numbers up to this, or down to its inverse, are exact
+)
 
 
 def plan(
@@ -101,7 +103,7 @@ def plan(
     if trust is not None and not isinstance(trust, Trust):
         raise InputError(f"trust must be sv.SplitCloud() or left out, got {trust!r:.60}")
     probability = _require_feasible(feasible, cloud, each_row=each_row)
-    requested = RequestedPrivacy.per_agent(cloud, epsilon, delta)
+    requested = PrivacyTarget.per_agent(cloud, epsilon, delta)
     w = _check_weights(weights, certificate.sensitivity)
     with watched(progress) as report:
         report(f"planning: noise for {cloud.agents:,} agents")
@@ -114,7 +116,7 @@ def plan(
 
 def _plan_sums(
     certificate: Certificate,
-    requested: RequestedPrivacy,
+    requested: PrivacyTarget,
     hide: Adjacency,
     weights: Array,
     trust: Trust,
@@ -122,9 +124,9 @@ def _plan_sums(
     """The plan of noisy sums, without margins."""
     cloud, ranges = certificate.cloud, certificate.contributions
     S = ranges.spread if isinstance(hide, Everything) else certificate.sensitivity
-    reach = pair_reach(hide, cloud.agents)
-    require_moderate_influence(S)
-    sigma = _allocate_jointly(S, requested.mu, reach, hide.rounds, ranges.error, weights)
+    radius = sequence_radii(hide, cloud.agents)
+    require_squarable_sensitivity(S)
+    sigma = _allocate_jointly(S, requested.gdp_mu, radius, hide.rounds, ranges.error, weights)
     noise = NoisePlan(
         cloud=cloud,
         hide=hide,
@@ -135,30 +137,30 @@ def _plan_sums(
             for row, (name, s) in enumerate(zip(cloud.sums.labels(), sigma.tolist(), strict=True))
         ),
         domain=certificate.domain,
-        gdp_mu=read_only(mu_spent(S, sigma, reach, ranges.error, hide.rounds)),
+        gdp_mu=read_only(spent_gdp_mu(S, sigma, radius, ranges.error, hide.rounds)),
         gdp_rounding=rounding_mu(sigma, ranges.error, hide.rounds),
         certified=True,
         trust=trust,
     )
-    require_reach(noise, ranges.size)
+    require_releasable(noise, ranges.size)
     _require_promise(noise)
     return noise
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class RequestedPrivacy:
-    """The requested epsilon and delta of every agent, and the largest mu that keeps both."""
+class PrivacyTarget:
+    """The requested epsilon and delta of every agent, and the largest Gaussian-DP mu for both."""
 
     epsilon: Array
     delta: Array
-    mu: Array
+    gdp_mu: Array
 
     @staticmethod
-    def per_agent(cloud: CloudView, epsilon: ArrayLike, delta: ArrayLike) -> RequestedPrivacy:
+    def per_agent(cloud: CloudView, epsilon: ArrayLike, delta: ArrayLike) -> PrivacyTarget:
         """Check what is requested, one number or one per agent."""
         eps = per_agent("epsilon", epsilon, cloud.agents)
         dlt = per_agent("delta", delta, cloud.agents)
-        return RequestedPrivacy(epsilon=eps, delta=dlt, mu=_find_largest_mu(eps, dlt))
+        return PrivacyTarget(epsilon=eps, delta=dlt, gdp_mu=_find_largest_mu(eps, dlt))
 
 
 def require_certificate(
@@ -196,7 +198,7 @@ def _require_feasible(feasible: float | None, cloud: CloudView, *, each_row: boo
 def _plan_margins(
     certificate: Certificate,
     base: NoisePlan,
-    requested: RequestedPrivacy,
+    requested: PrivacyTarget,
     probability: float,
     each_row: bool,
 ) -> Feasibility:
@@ -214,13 +216,13 @@ def _plan_margins(
 
 
 def _list_remedies(
-    certificate: Certificate, base: NoisePlan, requested: RequestedPrivacy, share: float
+    certificate: Certificate, base: NoisePlan, requested: PrivacyTarget, share: float
 ) -> Iterator[str]:
     """What makes noise ``share`` times as large, each by itself and with its number."""
     hide = base.hide
     if not isinstance(hide, Everything):
         yield f"a radius of {down(float(np.max(np.asarray(hide.radius, dtype=float))) * share, 3)}"
-    epsilon = epsilon_of(requested.mu[_SAMPLED] / share, requested.delta[_SAMPLED])
+    epsilon = epsilon_of(requested.gdp_mu[_REMEDY_AGENTS] / share, requested.delta[_REMEDY_AGENTS])
     yield f"epsilon = {up(float(epsilon.max()), 3)}"
     if isinstance(hide, Trajectory):
         yield f"{int(np.ceil(hide.rounds / share**2)):,} rounds"
@@ -237,7 +239,7 @@ def _list_remedies(
     yield f"{more:,} agents of the same kind, if bounds grow with their number"
 
 
-def pair_reach(hide: Adjacency, agents: int) -> Array:
+def sequence_radii(hide: Adjacency, agents: int) -> Array:
     """R_l: how far apart two whole sequences can be, in the units that S multiplies."""
     if isinstance(hide, Trajectory):
         return radii(hide, agents)
@@ -248,15 +250,17 @@ def pair_reach(hide: Adjacency, agents: int) -> Array:
 def _find_largest_mu(epsilon: Array, delta: Array) -> Array:
     """The largest mu_l that keeps (epsilon_l, delta_l), computed once per distinct pair."""
     if epsilon.strides == delta.strides == (0,):
-        return np.broadcast_to(mu_of(epsilon[:1], delta[:1]), epsilon.shape)
+        return np.broadcast_to(gdp_mu_of(epsilon[:1], delta[:1]), epsilon.shape)
     pairs, inverse = np.unique(np.stack([epsilon, delta]), axis=1, return_inverse=True)
-    return np.asarray(mu_of(pairs[0], pairs[1])[inverse.ravel()])
+    return np.asarray(gdp_mu_of(pairs[0], pairs[1])[inverse.ravel()])
 
 
 def _check_weights(weights: ArrayLike | None, S: Sensitivity) -> Array:
     if weights is None:
         slope = S.typical()
-        moderate = np.clip(slope, 1.0 / _MODERATE, _MODERATE)  # others are refused where they count
+        moderate = np.clip(
+            slope, 1.0 / _MAX_SQUARABLE, _MAX_SQUARABLE
+        )  # others are refused where they count
         return np.where(slope > 0, 1.0 / np.square(moderate), 1.0)
     values = array("weights", weights, f"{S.outputs} numbers, one per output")
     if values.shape != (S.outputs,):
@@ -270,7 +274,12 @@ def _check_weights(weights: ArrayLike | None, S: Sensitivity) -> Array:
 
 
 def _allocate_jointly(
-    S: Sensitivity, target: Array, reach: Array, rounds: int, errors: Array, weights: Array
+    S: Sensitivity,
+    target: Array,
+    radius: Array,
+    rounds: int,
+    errors: Array,
+    weights: Array,
 ) -> Array:
     """Allocate the noise so that mu and what rounding adds to it stay within the target."""
     allowance = 0.0  # of mu, for rounding
@@ -278,9 +287,9 @@ def _allocate_jointly(
         available = target / DISCRETISATION * _DOWN - allowance
         if np.any(available <= 0):
             break
-        require_moderate("radius sqrt(rounds) / mu", reach / available)
+        require_squarable("radius sqrt(rounds) / mu", radius / available)
         with np.errstate(divide="ignore"):  # an agent whose box is a point can reveal nothing
-            caps = np.square(available / reach) * _DOWN_CAP
+            caps = np.square(available / radius) * _DOWN_CAP
         sigma = allocate(S, caps, weights)
         sigma = sigma * joint_scaling(S, sigma, caps)
         # Less noise means more rounding per sigma, so the allowance is taken from the result.
@@ -294,31 +303,31 @@ def _allocate_jointly(
     )
 
 
-def require_moderate_influence(S: Sensitivity) -> None:
+def require_squarable_sensitivity(S: Sensitivity) -> None:
     """Refuse sensitivities whose squares would vanish or overflow."""
     for block in S.blocks:
         values = block.upper.data if sparse.issparse(block.upper) else block.upper
-        require_moderate("the influence of an agent on an output", values)
+        require_squarable("the influence of an agent on an output", values)
 
 
-def require_moderate(name: str, values: Array) -> None:
+def require_squarable(name: str, values: Array) -> None:
     """Refuse numbers so small that their squares would vanish, and the noise with them."""
     least, most = np.min(values, where=values > 0, initial=np.inf), np.max(values, initial=0.0)
-    if not (least >= 1.0 / _MODERATE and most <= _MODERATE):
+    if not (least >= 1.0 / _MAX_SQUARABLE and most <= _MAX_SQUARABLE):
         raise PrivacyError(
-            f"{name} must lie in [{1.0 / _MODERATE:g}, {_MODERATE:g}], got "
-            f"{least if most <= _MODERATE else most:g}: state the problem in other units"
+            f"{name} must lie in [{1.0 / _MAX_SQUARABLE:g}, {_MAX_SQUARABLE:g}], got "
+            f"{least if most <= _MAX_SQUARABLE else most:g}: state the problem in other units"
         )
 
 
-def require_reach(noise: NoisePlan, sizes: Array) -> None:
+def require_releasable(noise: NoisePlan, sizes: Array) -> None:
     """Refuse a plan under which outputs of these sizes exceed what the secure sampler releases."""
     sigma = noise.sigma
     noisy = np.flatnonzero(sigma)
-    beyond = noisy[sizes[noisy] >= reach_of(sigma[noisy])]
+    beyond = noisy[sizes[noisy] >= max_release(sigma[noisy])]
     if beyond.size:
         first = beyond[0]
-        name, most = noise.outputs[first].name, reach_of(sigma[first])
+        name, most = noise.outputs[first].name, max_release(sigma[first])
         raise PrivacyError(
             f"{name} must stay below 2^25 sigma = {most:.3g}, all that the secure sampler "
             f"releases, got up to {sizes[first]:.3g}: tighten the boxes, or ask for a larger "

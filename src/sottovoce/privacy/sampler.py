@@ -55,10 +55,10 @@ Number = TypeVar("Number", np.float64, np.int64)
 
 STEPS: Final = 2.0**26  # N, grid steps per standard deviation; public, agents round to it too
 DISCRETISATION: Final = 1.0 + 2.0**-46  # on mu: the discrete Gaussian for the continuous one
-REACH: Final = 2.0**51  # grid steps from zero beyond which a value is refused
-FARTHEST: Final = 2**52  # largest multiple released: its product with the grid is rounded once
+MAX_STEPS: Final = 2.0**51  # grid steps from zero beyond which a value is refused
+MAX_RELEASED: Final = 2**52  # largest multiple released: its product with the grid is rounded once
 BATCH: Final = 1024  # draws at once, at least: a call costs as much as some hundred draws
-REFILL: Final = 64  # releases whose noise is drawn ahead
+ROUNDS_AHEAD: Final = 64  # releases whose noise is drawn ahead
 
 
 def grid_of(sigma: Real) -> Real:
@@ -70,7 +70,7 @@ def grid_of(sigma: Real) -> Real:
     return sigma / STEPS
 
 
-def reach_of(sigma: Real) -> Real:
+def max_release(sigma: Real) -> Real:
     """Return the largest absolute value the secure sampler releases with noise sigma.
 
     2^51 grid = 2^25 sigma
@@ -78,7 +78,7 @@ def reach_of(sigma: Real) -> Real:
     A refusal in the middle of a run would itself reveal something: check the certified range of
     every output against this before the first round.
     """
-    return grid_of(sigma) * REACH
+    return grid_of(sigma) * MAX_STEPS
 
 
 def rounding_allowance(sigma: Real, evaluation_error: Real | float) -> Real:
@@ -150,7 +150,7 @@ class Sampler(ABC):
 class ResidueSampler(Protocol):
     """Adds a split cloud's noise to sums that are known modulo 2^64 alone."""
 
-    def release_residues(self, residues: Integers) -> Released:
+    def release_modular(self, residues: Integers) -> Released:
         """Return the sums with noise, on the grid."""
 
 
@@ -176,27 +176,27 @@ class SecureSampler(Sampler):
         """The public grid of each output."""
         return self._grid
 
-    def refill(self, releases: int = REFILL) -> None:
+    def refill(self, releases: int = ROUNDS_AHEAD) -> None:
         """Draw ahead, so that the pool holds the noise of at least this many releases."""
         self._process_pool().fill(releases * self._sigma.size)
 
     def refill_beside(self) -> None:
         """Draw the same ahead in a thread; releases go on meanwhile, as OpenDP needs no GIL."""
-        self._process_pool().fill_beside(REFILL * self._sigma.size)
+        self._process_pool().fill_beside(ROUNDS_AHEAD * self._sigma.size)
 
     def release(self, values: ArrayLike) -> Released:
         """Return round(values/grid) + Z on the grid, with Z taken from the pool."""
         noise = self._process_pool().take(self._sigma.size)  # before the values are read
         with np.errstate(over="ignore"):
             steps = np.rint(_checked_values(values, self._sigma.size) / self.grid)
-        _require_reach(steps)
+        _require_releasable(steps)
         return self._released(steps.astype(np.int64) + noise)
 
     def release_multiples(self, multiples: Integers) -> Released:
         """Return multiples + Z on the grid, with Z taken from the pool."""
         noise = self._process_pool().take(self._sigma.size)
         steps = _checked_multiples(multiples, self._sigma.size)
-        _require_reach(steps)
+        _require_releasable(steps)
         return self._released(steps + noise)
 
     def blind(self, residues: Integers) -> Integers:
@@ -207,13 +207,13 @@ class SecureSampler(Sampler):
         noise = self._process_pool().take(self._sigma.size)
         return _checked_multiples(residues, self._sigma.size) + noise  # wraps around
 
-    def release_residues(self, residues: Integers) -> Released:
+    def release_modular(self, residues: Integers) -> Released:
         """Return sums that were masked, modulo 2^64, with noise of our own, on the grid.
 
         Nothing is refused or checked before the noise is added: ranges are checked of released
         sums. What is further than 2^52 from 0 is moved there.
         """
-        return self._released(np.clip(self.blind(residues), -FARTHEST, FARTHEST))
+        return self._released(np.clip(self.blind(residues), -MAX_RELEASED, MAX_RELEASED))
 
     def _released(self, multiples: Integers) -> Released:
         return Released(values=multiples * self.grid, multiples=multiples, grid=self.grid)
@@ -355,9 +355,11 @@ def _checked_multiples(multiples: Integers, outputs: int) -> Integers:
     return array
 
 
-def _require_reach(steps: Floats | Integers) -> None:
-    if not steps.min() >= -REACH or not steps.max() <= REACH:  # abs of the least int64 is itself
-        output = int(np.argmax((steps > REACH) | (steps < -REACH))) + 1
+def _require_releasable(steps: Floats | Integers) -> None:
+    if (
+        not steps.min() >= -MAX_STEPS or not steps.max() <= MAX_STEPS
+    ):  # abs of the least int64 is itself
+        output = int(np.argmax((steps > MAX_STEPS) | (steps < -MAX_STEPS))) + 1
         raise PrivacyError(
             f"values must lie within 2^25 sigma of zero, output {output} does not (its value is "
             "withheld): scale the output or plan with a larger sigma"

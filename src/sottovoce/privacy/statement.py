@@ -15,7 +15,7 @@ import numpy as np
 from sottovoce.privacy.adjacency import Adjacency, Everything, Offset, Trajectory
 from sottovoce.privacy.feasibility import Feasibility, Margin
 from sottovoce.privacy.gaussian import Attacker
-from sottovoce.privacy.trust import WORDS
+from sottovoce.privacy.trust import TRUST_STATEMENTS
 
 if TYPE_CHECKING:
     from sottovoce.privacy.noise_plan import Guarantee, NoisePlan
@@ -51,7 +51,7 @@ def _rounded_text(value: float, digits: int, rounding: str) -> str:
 def not_covered(plan: NoisePlan) -> tuple[str, ...]:
     """Return what the plan's promise does not cover."""
     sent = "contribution" if plan.release is None else plan.release.sent
-    if plan.trust.halves == 1:
+    if plan.trust.noise_sources == 1:
         limits = [
             f"the cloud itself, which sees every {sent}",
             "agents or a cloud that break the protocol",
@@ -72,10 +72,10 @@ def not_covered(plan: NoisePlan) -> tuple[str, ...]:
 def statement(plan: NoisePlan) -> str:
     """Return the plan as text: every sigma, what is hidden, from whom, and what is not covered."""
     constraints = [*_constraint_lines(plan), ""] if plan.release is None else []
-    return "\n".join([*_noise_lines(plan), "", *constraints, promise(plan)])
+    return "\n".join([*_noise_lines(plan), "", *constraints, guarantee_text(plan)])
 
 
-def promise(plan: NoisePlan) -> str:
+def guarantee_text(plan: NoisePlan) -> str:
     """Return what is promised as text: how much, what is hidden, from whom, what is not covered."""
     limits = (f"  - {item}" for item in not_covered(plan))
     return "\n".join([*_promise_lines(plan), "", *_hidden_lines(plan), "", "Not covered:", *limits])
@@ -125,12 +125,12 @@ def guarantee_facts(promised: Guarantee) -> dict[str, str]:
         "Gaussian_DP_mu": up(promised.gdp_mu),
         "rounds": f"{promised.hide.rounds:,}, all together",
         "hidden": promised.hidden,
-        "trust": WORDS[promised.trust.kind],
+        "trust": TRUST_STATEMENTS[promised.trust.kind],
     }
 
 
 def _noise_lines(plan: NoisePlan) -> list[str]:
-    split = plan.trust.halves > 1
+    split = plan.trust.noise_sources > 1
     added = "added by each half" if split else "per released number"
     lines = [f"Noise ({plan.method} method), standard deviation {added}:"]
     lines += [f"  {o.kind + ' ' + o.name:<28} {down(o.sigma)}" for o in plan.outputs[:_MOST_LINES]]
@@ -168,12 +168,15 @@ def _hidden_lines(plan: NoisePlan) -> list[str]:
             "  A state that stays where it is is not hidden: whoever averages many releases finds "
             "it. To hide it, hide an offset or everything."
         )
-    if plan.trust.halves == 1:
-        lines.append(f"From whom: {plan.trust.views[0].who}.")
+    if plan.trust.noise_sources == 1:
+        lines.append(f"From whom: {plan.trust.views[0].coalition}.")
     else:
         lines.append("From whom, and with which Gaussian-DP mu at most:")
-        lines += [f"  - {view.who}: {up(worst.gdp_mu * view.share)}" for view in plan.trust.views]
-    lines.append(f"Trust: {WORDS[plan.trust.kind]}.")
+        lines += [
+            f"  - {view.coalition}: {up(worst.gdp_mu * view.mu_factor)}"
+            for view in plan.trust.views
+        ]
+    lines.append(f"Trust: {TRUST_STATEMENTS[plan.trust.kind]}.")
     return lines
 
 

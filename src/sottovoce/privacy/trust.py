@@ -32,11 +32,11 @@ _HELPED = f"together with every other agent and {_LISTENER}"
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class View:
-    """An attacker: one party, ``who`` with all who may help it, and its ``share`` of ``mu_l``."""
+    """An attacker: a party with all who help it, and its Gaussian-DP mu as a share of ``mu_l``."""
 
     name: ViewName
-    who: str
-    share: float
+    coalition: str
+    mu_factor: float
 
 
 @final
@@ -45,8 +45,8 @@ class OneCloud:
     """A cloud that is trusted: it sees every contribution and adds noise of sigma."""
 
     kind: ClassVar[TrustKind] = "one"
-    halves: ClassVar[int] = 1
-    views: ClassVar[tuple[View, ...]] = (View(name="outside", who=_OUTSIDE, share=1.0),)
+    noise_sources: ClassVar[int] = 1
+    views: ClassVar[tuple[View, ...]] = (View(name="outside", coalition=_OUTSIDE, mu_factor=1.0),)
 
 
 @final
@@ -55,17 +55,17 @@ class SplitCloud:
     """A cloud and a helper, of which neither sees a contribution; each adds noise of sigma."""
 
     kind: ClassVar[TrustKind] = "split"
-    halves: ClassVar[int] = 2
+    noise_sources: ClassVar[int] = 2
     views: ClassVar[tuple[View, ...]] = (
-        View(name="cloud", who=f"the cloud, {_HELPED}", share=1.0),
-        View(name="helper", who=f"the helper, {_HELPED} that the cloud sends", share=1.0),
-        View(name="outside", who=_OUTSIDE, share=sqrt(0.5) * _UP),
+        View(name="cloud", coalition=f"the cloud, {_HELPED}", mu_factor=1.0),
+        View(name="helper", coalition=f"the helper, {_HELPED} that the cloud sends", mu_factor=1.0),
+        View(name="outside", coalition=_OUTSIDE, mu_factor=sqrt(0.5) * _UP),
     )
 
 
 Trust: TypeAlias = OneCloud | SplitCloud
 ONE_CLOUD: Final = OneCloud()
-WORDS: Final[dict[TrustKind, str]] = {
+TRUST_STATEMENTS: Final[dict[TrustKind, str]] = {
     "one": "the cloud is trusted, it sees what every agent sends",
     "split": "the operators of cloud and helper must not collude: neither sees a contribution by "
     "itself, both together see every one",

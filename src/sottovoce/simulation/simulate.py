@@ -24,7 +24,7 @@ from sottovoce.algorithm.dual_averaging import DualAveraging
 from sottovoce.arguments import array, entries, instance, whole
 from sottovoce.errors import InputError
 from sottovoce.kernels.core.plain import LANES
-from sottovoce.privacy.feasibility import answer_shares
+from sottovoce.privacy.averaging import answer_shares
 from sottovoce.privacy.noise_plan import NoisePlan
 from sottovoce.privacy.releases import release_of
 from sottovoce.problem.agents import Array

@@ -320,7 +320,7 @@ class Game:
             helper=helper,
         )
         # An outsider faces the noise of both halves: sqrt(2) sigma.
-        self.noise_factor = float(np.sqrt(plan.trust.halves)) if view == "outside" else 1.0
+        self.noise_factor = float(np.sqrt(plan.trust.noise_sources)) if view == "outside" else 1.0
         attackable_rounds = tuple(k for k in range(1, rounds + 1) if k % _CLOSED_LOOP_PERIOD != 1)
         outputs, columns = agent_outputs(plan, number)
         pair, self.attacked_rounds = _choose_behaviours(

@@ -415,7 +415,7 @@ class Replayed(Sampler):
         """Likewise."""
         return next(self._releases)
 
-    release_residues = release_multiples
+    release_modular = release_multiples
 
 
 def find_leak(loop: Loopback, played: Played, lower: Array, upper: Array) -> str:

@@ -18,7 +18,8 @@ from sottovoce.certificate.assumptions import SADDLE_LIMIT
 from sottovoce.certificate.contributions import row_scales
 from sottovoce.certificate.optimum import ReferenceOptimum, known_saddle
 from sottovoce.privacy.adjacency import TRAJECTORY_ROUNDS, Kind
-from sottovoce.privacy.feasibility import LAG_FACTOR, weights_norm
+from sottovoce.privacy.averaging import weights_norm
+from sottovoce.privacy.feasibility import LAG_FACTOR
 from sottovoce.privacy.limit import linearise
 from sottovoce.privacy.noise_plan import NoisePlan
 from sottovoce.problem.agents import Array, read_only

@@ -21,7 +21,7 @@ from sottovoce.formula.tape import Tape, tape
 from sottovoce.network.config import RunConfig
 from sottovoce.network.protocol.actions import Record
 from sottovoce.privacy.noise_plan import NoisePlan
-from sottovoce.privacy.statement import down, promise
+from sottovoce.privacy.statement import down, guarantee_text
 from sottovoce.problem.agents import Array
 from sottovoce.problem.constraints import equalities
 
@@ -190,7 +190,7 @@ def about(plan: NoisePlan, config: RunConfig, constraints: ShownConstraints) -> 
         "prices_in_all": len(constraints.prices),
         "constraints": constraints.rows[:SHOWN],
         "constraints_in_all": len(constraints.rows),
-        "promise": promise(plan),
+        "promise": guarantee_text(plan),
         "window": WINDOW,
         "points": POINTS,
     }

@@ -23,10 +23,10 @@ from sottovoce.formula.derive import gradient
 from sottovoce.formula.expression import ZERO
 from sottovoce.formula.tape import tape
 from sottovoce.kernels.run_kernel import normals, stream_seed
-from sottovoce.paper.paper_plan import bound_reach, paper_noise
+from sottovoce.paper.paper_plan import bound_sequence_radii, paper_noise
 from sottovoce.paper.tikhonov import Tikhonov, multiplier_step, state_step
 from sottovoce.privacy.noise_plan import NoisePlan
-from sottovoce.privacy.plan import RequestedPrivacy
+from sottovoce.privacy.plan import PrivacyTarget
 from sottovoce.problem.agents import Array
 from sottovoce.problem.constraints import named_rows
 from sottovoce.progress import Progress
@@ -55,8 +55,8 @@ def laplace_scales(S: Array, reach: Array, owner: Array, rounds: int, epsilon: f
 def _runs(task: RivalTask) -> Iterator[RivalRun]:
     require_steppable(task.problem)
     plan, cloud = task.planner("paper", allow_undernoised=True), task.problem.cloud
-    requested = RequestedPrivacy.per_agent(cloud, plan.epsilon, plan.delta)
-    reach = bound_reach(plan.hide, cloud.groups)
+    requested = PrivacyTarget.per_agent(cloud, plan.epsilon, plan.delta)
+    reach = bound_sequence_radii(plan.hide, cloud.groups)
     S, entries, _ = paper_noise(cloud, requested, reach, None)
     owner = np.array([-1] * cloud.rows + [entry.agent for entry in entries])
     scales = laplace_scales(S.dense(), reach, owner, task.rounds, task.strictest[0])

@@ -18,7 +18,7 @@ from functools import partial
 import numpy as np
 
 from sottovoce.kernels.run_kernel import normals, stream_seed
-from sottovoce.privacy.gaussian import mu_of
+from sottovoce.privacy.gaussian import gdp_mu_of
 from sottovoce.problem.agents import Array
 from sottovoce.progress import Progress
 from sottovoce.study.rivals.rival import OWN, Answers, Rival, RivalRun, RivalTask
@@ -27,7 +27,7 @@ from sottovoce.study.rivals.rival import OWN, Answers, Rival, RivalRun, RivalTas
 def diameter_sigma(width: Array, epsilon: float, delta: float) -> Array:
     """Return the noise of every component that hides any move within a box of these widths."""
     moved = width > 0.0
-    return np.asarray(width * math.sqrt(int(moved.sum())) / mu_of(epsilon, delta))
+    return np.asarray(width * math.sqrt(int(moved.sum())) / gdp_mu_of(epsilon, delta))
 
 
 def perturbed(task: RivalTask, sigma: Array, progress: Progress) -> Answers:
