@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from fractions import Fraction
 from typing import Literal
 
 import numpy as np
@@ -22,9 +21,9 @@ from sottovoce.certificate.hessian import (
 from sottovoce.errors import InputError, ProblemError
 from sottovoce.formula.canonical import negate, positive_by_form, substitute
 from sottovoce.formula.curvature import NONE, BoxSigns, Calculus, Variables, brief
-from sottovoce.formula.derive import exact, gradient, is_smooth
+from sottovoce.formula.derive import exact, gradient, is_smooth, round_numbers
 from sottovoce.formula.enclosure import demands
-from sottovoce.formula.expression import Expression, exactly, nodes, number
+from sottovoce.formula.expression import Expression, exactly, number
 from sottovoce.formula.order import in_order
 from sottovoce.problem.agents import Array
 
@@ -148,7 +147,7 @@ def smoothness(
         return Judgement(status="fails", detail=f"{why}: {remedy}", witness=witness)
     for derivative in derivatives:
         if not bounded_on(derivative, region):
-            detail = f"no finite bound was found for {_readable(derivative)}: {remedy}"
+            detail = f"no finite bound was found for {round_numbers(derivative)}: {remedy}"
             return Judgement(status="numerical", detail=detail)
     detail = f"derivatives up to order {order} are bounded on the box (interval arithmetic)"
     return Judgement(status="proven", detail=detail)
@@ -229,8 +228,8 @@ def _undefined(
         if crosses or (zero and relation != ">="):
             values = ", ".join(f"{s} = {v:.6g}" for s, v in point.items())
             near = "near" if relation == "!=" and not zero else "at"
-            needs = f"it needs {_readable(inner)} {relation} 0"
-            return point, f"{_readable(outer)} undefined {near} {values} ({needs})"
+            needs = f"it needs {round_numbers(inner)} {relation} 0"
+            return point, f"{round_numbers(outer)} undefined {near} {values} ({needs})"
     return None
 
 
@@ -240,13 +239,3 @@ def _vanishes(expr: Expression, point: Mapping[Expression, float]) -> bool:
         return substitute(expr, {s: exact(number(v)) for s, v in point.items()}).is_zero
     except ProblemError:
         return False
-
-
-def _readable(expr: Expression) -> str:
-    """A formula with the fractions that stand for doubles as decimals."""
-    long = {
-        node: number(float(f"{float(node.value):.6g}"))
-        for node in nodes((expr,))
-        if node.is_number and Fraction(node.value).denominator > 10_000
-    }
-    return str(substitute(expr, long))

@@ -132,13 +132,7 @@ def _inequalities(stated: Constraint) -> Iterator[Constraint]:
     """A constraint, and for an equality the same turned round."""
     yield stated
     if stated.equality:
-        yield replace(
-            stated,
-            sums=tuple(part.mapped(negate) for part in stated.sums),
-            rest=tuple(map(negate, stated.rest)),
-            offset=-stated.offset,
-            linear=None if stated.linear is None else stated.linear.times(-1.0),
-        )
+        yield stated.negative()
 
 
 def _linear(family: Constraint, column: Mapping[Expression, int]) -> Any:

@@ -29,6 +29,7 @@ from sottovoce.formula.canonical import (
     rebuild,
     rebuild_by,
     sign_of,
+    substitute,
     subtract,
     where_of,
 )
@@ -48,6 +49,8 @@ from sottovoce.formula.order import in_order
 Gradient: TypeAlias = Mapping[Expression, Expression]
 """The derivative by every symbol for which it is not 0."""
 
+_MAX_DIGITS = 9  # of a number in a message
+
 
 @exactly()
 def exact(expr: Expression) -> Expression:
@@ -59,6 +62,12 @@ def exact(expr: Expression) -> Expression:
         return rebuild(part, args, Fraction(part.value) if part.op in (Op.POW, Op.HUBER) else None)
 
     return rebuild_by(expr, fraction)
+
+
+def round_numbers(expr: Expression) -> Expression:
+    """Round numbers of many digits, such as the fractions of doubles, to six, for messages."""
+    long = [n for n in nodes((expr,)) if n.is_number and len(str(n.value)) > _MAX_DIGITS]
+    return substitute(expr, {n: number(float(f"{float(n.value):.6g}")) for n in long})
 
 
 def gradient(expr: Expression, symbols: Iterable[Expression]) -> dict[Expression, Expression]:
