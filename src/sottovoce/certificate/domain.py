@@ -132,7 +132,7 @@ def _inequalities(stated: Constraint) -> Iterator[Constraint]:
     """A constraint, and for an equality the same turned round."""
     yield stated
     if stated.equality:
-        yield stated.negative()
+        yield stated.times(-1.0)
 
 
 def _linear(family: Constraint, column: Mapping[Expression, int]) -> Any:
