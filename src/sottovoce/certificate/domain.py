@@ -384,11 +384,11 @@ def _base(result: Interval, exponent: Scalar, base: Interval) -> Interval:
     if exponent < 0:
         return _base(result.reciprocal(), -exponent, base)
     inverse = 1 / Fraction(exponent)
-    root = result.clip().power(inverse)
+    root = result.nonnegative_part().power(inverse)
     if not is_integer(exponent):
         return root
     if not is_even(exponent):
-        return root - (-result).clip().power(inverse)
+        return root - (-result).nonnegative_part().power(inverse)
     # x lies in [-b, -a] or in [a, b]; the box may rule one of the two out.
     only_positive = base.lower > -root.lower
     only_negative = (base.upper < root.lower) & ~only_positive
