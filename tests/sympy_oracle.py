@@ -48,7 +48,7 @@ def _converted(expr: Expression, args: list[Any]) -> Any:
         return sp.sqrt(sp.Add(*(a**2 for a in args)))
     if expr.op == Op.WHERE:
         return sp.Piecewise((args[1], args[0] > 0), (args[2], True))
-    if expr.op == Op.ALONG:
+    if expr.op == Op.NORM_SLOPE:
         half = len(args) // 2
         length = sp.sqrt(sp.Add(*(a**2 for a in args[:half])))
         top = sp.Add(*(a * b for a, b in zip(args[:half], args[half:], strict=True)))

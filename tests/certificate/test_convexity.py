@@ -28,7 +28,7 @@ from sottovoce.certificate.hessian import (
 from sottovoce.errors import InputError
 from sottovoce.formula.canonical import canonical, expand
 from sottovoce.formula.derive import hessian as second_derivatives
-from sottovoce.formula.expression import Expression, exactly, number, symbol
+from sottovoce.formula.expression import Expression, exact_arithmetic, number, symbol
 from sottovoce.formula.functions import exp, log, sqrt
 from sottovoce.formula.order import in_order
 from sympy_oracle import sympy_of, sympy_symbol
@@ -421,7 +421,7 @@ def test_a_polynomial_that_dips_below_zero_between_two_close_roots_is_not_nonneg
     third, gap = Fraction(1, 3), Fraction(1, 10**20)
 
     def judged(expr: Any) -> bool:
-        with exactly():
+        with exact_arithmetic():
             p = polynomial(canonical(expr), x)
         assert p is not None
         return nonnegative_polynomial(p, 0.0, 1.0)

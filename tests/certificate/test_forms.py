@@ -24,8 +24,8 @@ from sottovoce.certificate.forms import (
     oriented,
 )
 from sottovoce.formula.canonical import canonical, exp_of, multiply, power
-from sottovoce.formula.derive import exact
-from sottovoce.formula.expression import Op, exactly, nodes, number
+from sottovoce.formula.derive import rationalise
+from sottovoce.formula.expression import Op, exact_arithmetic, nodes, number
 from sottovoce.formula.functions import sqrt
 
 X, Y, Z = SYMBOLS
@@ -46,8 +46,8 @@ def same(a: Any, b: Any) -> bool:
 def test_every_form_has_the_same_value(expr: Any, box: Any, shares: list[float]) -> None:
     point = inside(box, shares)
     value = precise(expr, point)
-    with exactly():
-        rational = exact(expr)
+    with exact_arithmetic():
+        rational = rationalise(expr)
         forms = (*equivalents(rational), oriented(rational))
     for form in forms:
         other = precise(form, point)
@@ -63,16 +63,16 @@ def test_a_common_denominator_makes_repetitions_vanish() -> None:
 
 
 def test_floats_become_the_fractions_they_are() -> None:
-    expr = exact(canonical(0.1 * X + Y**0.3))
+    expr = rationalise(canonical(0.1 * X + Y**0.3))
     assert all(not isinstance(node.value, float) for node in nodes((expr,)))
     # In floating point 0.1 * 3 is not 0.3, and rewriting would have moved the value.
-    with exactly():
-        assert multiply(exact(number(0.1)), number(3)) is not exact(number(0.3))
+    with exact_arithmetic():
+        assert multiply(rationalise(number(0.1)), number(3)) is not rationalise(number(0.3))
 
 
 def test_no_constant_is_rounded_inside_exactly() -> None:
     tenth = Fraction(0.1)
-    with exactly():
+    with exact_arithmetic():
         cube = power(number(tenth), 3)
         assert cube.value == tenth**3
         assert power(number(2), Fraction(1, 2)).op == Op.POW

@@ -14,7 +14,7 @@ from random_formulas import OURS, any_formula, ours
 import sottovoce as sv
 from sottovoce.errors import ProblemError
 from sottovoce.formula.canonical import canonical, positive_by_form
-from sottovoce.formula.curvature import BoxSigns, Calculus, Curvature, curvature
+from sottovoce.formula.curvature import BoxSigns, ConvexityRules, Curvature, curvature
 from sottovoce.formula.enclosure import value_range
 from sottovoce.formula.expression import nodes, number, symbol
 from sottovoce.formula.tape import tape
@@ -25,7 +25,7 @@ VALUES = {P: np.array([0.5, 1.25, 2.0])}
 
 
 def ruled(expr: Any) -> Curvature:
-    return Calculus([X, Y], BoxSigns(BOX, VALUES)).of(canonical(expr + number(0)))
+    return ConvexityRules([X, Y], BoxSigns(BOX, VALUES)).of(canonical(expr + number(0)))
 
 
 def of_form(expr: Any) -> Curvature:

@@ -17,9 +17,14 @@ from typing import Any, NamedTuple, final
 import numpy as np
 import numpy.typing as npt
 
-from sottovoce.formula.enclosure import UNIT, enclose, enclose_with_gradient, require_defined
+from sottovoce.formula.enclosure import (
+    ROUNDOFF,
+    enclose,
+    enclose_with_gradient,
+    require_defined,
+)
 from sottovoce.formula.expression import Expression, Op
-from sottovoce.formula.intervals import BoolArray, FloatArray, Interval, interval, root
+from sottovoce.formula.intervals import BoolArray, FloatArray, Interval, interval, square_root
 
 _BATCH = 512  # boxes that are halved at once
 _HOPELESS = 2.0**-40  # of the width of the domain: smaller boxes without a bound are given up
@@ -297,7 +302,7 @@ def euclidean(values: Sequence[Interval]) -> Interval:
     exponent = np.clip(np.frexp(largest)[1], -1000, 1000)
     shrink, grow = (np.ldexp(1.0, sign * exponent) for sign in (-1, 1))
     squares = ((value * interval(shrink, shrink)).power(2) for value in values)
-    return root(reduce(add, squares)) * interval(grow, grow)
+    return square_root(reduce(add, squares)) * interval(grow, grow)
 
 
 def singular_bounds(matrices: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -318,13 +323,13 @@ def singular_bounds(matrices: FloatArray) -> tuple[FloatArray, FloatArray]:
     rank = s.shape[-1]
     guess = (u * s[..., None, :]) @ vt
     # A product of sums of k terms errs by at most k + 1 roundings of the product of the moduli.
-    rounding = 2 * (rank + 2) * UNIT * ((np.abs(u) * s[..., None, :]) @ np.abs(vt))
-    missed = _frobenius(np.abs(scaled - guess) * (1 + 2 * UNIT) + rounding)
+    rounding = 2 * (rank + 2) * ROUNDOFF * ((np.abs(u) * s[..., None, :]) @ np.abs(vt))
+    missed = _frobenius(np.abs(scaled - guess) * (1 + 2 * ROUNDOFF) + rounding)
     missed = np.where(s[..., 0] > 0, missed, 0.0)  # exactly 0 for a matrix of zeros
     skew = [_skewness(basis) for basis in (u, np.swapaxes(vt, -1, -2))]
     grown, shrunk = ((1 + sign * skew[0]) * (1 + sign * skew[1]) for sign in (1, -1))
-    upper = (s[..., 0] * np.sqrt(grown) + missed) * (1 + 16 * UNIT)
-    lower = (s[..., 0] * np.sqrt(np.maximum(shrunk, 0)) - missed) * (1 - 16 * UNIT)
+    upper = (s[..., 0] * np.sqrt(grown) + missed) * (1 + 16 * ROUNDOFF)
+    lower = (s[..., 0] * np.sqrt(np.maximum(shrunk, 0)) - missed) * (1 - 16 * ROUNDOFF)
     return (
         np.maximum(np.nextafter(lower * scale, -np.inf), 0),
         np.where(upper > 0, np.nextafter(upper * scale, np.inf), 0.0),
@@ -336,12 +341,12 @@ def _skewness(basis: FloatArray) -> FloatArray:
     length, count = basis.shape[-2:]
     gram = np.swapaxes(basis, -1, -2) @ basis
     size = np.swapaxes(np.abs(basis), -1, -2) @ np.abs(basis)
-    rounding = 2 * (length + 2) * UNIT * size
-    return _frobenius(np.abs(gram - np.eye(count)) * (1 + 2 * UNIT) + rounding) + _UNDERFLOW
+    rounding = 2 * (length + 2) * ROUNDOFF * size
+    return _frobenius(np.abs(gram - np.eye(count)) * (1 + 2 * ROUNDOFF) + rounding) + _UNDERFLOW
 
 
 def _frobenius(matrices: FloatArray) -> FloatArray:
     """Bound the Frobenius norm of nonnegative matrices from above."""
     terms = matrices.shape[-1] * matrices.shape[-2]
     total = np.sqrt(np.sum(np.square(matrices), axis=(-2, -1)))
-    return np.asarray(total * (1 + (terms + 4) * UNIT * 2) + _UNDERFLOW)
+    return np.asarray(total * (1 + (terms + 4) * ROUNDOFF * 2) + _UNDERFLOW)

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from sottovoce.certificate.influence import agent_box, weighted_blocks
 from sottovoce.certificate.sensitivity import Block, Sensitivity, dense
 from sottovoce.errors import CertificateError
-from sottovoce.formula.enclosure import UNIT, enclose, evaluate, evaluation_error
+from sottovoce.formula.enclosure import ROUNDOFF, enclose, evaluate, evaluation_error
 from sottovoce.formula.intervals import Interval
 from sottovoce.problem.agents import Array, Group, read_only
 from sottovoce.problem.fleets import Fleet, fleets_of, row_constants
@@ -94,8 +94,8 @@ def block_ranges(
     def weighted(weight: Array, low: Array, high: Array, error: Array) -> tuple[Array, ...]:
         lower, upper = _scaled(weight, low, high)
         size = np.maximum(-lower, upper)
-        rounding = np.where(np.abs(weight) == 1.0, 0.0, 2.0 * UNIT * size)
-        return lower, upper, np.abs(weight) * error * (1.0 + 4.0 * UNIT) + rounding
+        rounding = np.where(np.abs(weight) == 1.0, 0.0, 2.0 * ROUNDOFF * size)
+        return lower, upper, np.abs(weight) * error * (1.0 + 4.0 * ROUNDOFF) + rounding
 
     fleets = fleets_of(domain, sums.families) if fleets is None else fleets
     agents = sum(group.count for group in domain)
@@ -142,7 +142,7 @@ def row_ranges(fleets: Sequence[Fleet], count: int, *, where_defined: bool) -> t
         negative[rows] += np.asarray((lower < 0).sum(axis=1)).ravel()
         positive[rows] += np.asarray((upper > 0).sum(axis=1)).ravel()
     # n terms summed in any order err by less than n roundings of the sum of their sizes.
-    slack = np.where(terms > 1, size * (terms + 4.0) * UNIT, 0.0)
+    slack = np.where(terms > 1, size * (terms + 4.0) * ROUNDOFF, 0.0)
     # Terms of one sign have a sum of that sign, exactly.
     low, high = low - slack, high + slack
     low = np.where(negative == 0, np.maximum(low, 0.0), low)

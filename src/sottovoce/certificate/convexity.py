@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from fractions import Fraction
 from typing import Literal
 
 import numpy as np
@@ -21,10 +20,10 @@ from sottovoce.certificate.hessian import (
 )
 from sottovoce.errors import InputError, ProblemError
 from sottovoce.formula.canonical import negate, positive_by_form, substitute
-from sottovoce.formula.curvature import NONE, BoxSigns, Calculus, Variables, brief
-from sottovoce.formula.derive import exact, gradient, is_smooth
-from sottovoce.formula.enclosure import demands
-from sottovoce.formula.expression import Expression, exactly, nodes, number
+from sottovoce.formula.curvature import NONE, BoxSigns, ConvexityRules, Variables, brief
+from sottovoce.formula.derive import gradient, is_smooth, rationalise, round_numbers
+from sottovoce.formula.enclosure import domain_conditions
+from sottovoce.formula.expression import Expression, exact_arithmetic, number
 from sottovoce.formula.order import in_order
 from sottovoce.problem.agents import Array
 
@@ -54,7 +53,7 @@ class Judgement:
     strict: bool = False
 
 
-@exactly()
+@exact_arithmetic()
 def convexity(expr: Expression, box: Box, *, parameters: Collection[Expression] = ()) -> Judgement:
     """Decide whether f is convex on a box, ``f((x + y)/2) <= (f(x) + f(y))/2`` for all x, y in it.
 
@@ -80,7 +79,7 @@ def convexity(expr: Expression, box: Box, *, parameters: Collection[Expression] 
         rule = _broken_rule(expr, box, parameters)
         return Judgement(status="fails", detail=f"{why}: {rule}" if rule else why, witness=witness)
 
-    rules, variables = Calculus(region.variables, CertifiedSigns(region)), region.of(f)
+    rules, variables = ConvexityRules(region.variables, CertifiedSigns(region)), region.of(f)
     hessian = Hessian(f, region) if is_smooth(f) else None
     if hessian is not None and hessian.constant and not f.symbols <= set(variables):
         # A quadratic with parameters: one matrix per agent says it all, in intervals.
@@ -117,13 +116,13 @@ def _broken_rule(expr: Expression, box: Box, parameters: Collection[Expression])
     ends = {s: (float(np.min(low)), float(np.max(high))) for s, (low, high) in box.items()}
     states = set(box) - set(parameters)
     values = {s: np.atleast_1d(np.asarray(box[s][0], dtype=np.float64)) for s in parameters}
-    proven = Calculus(states, BoxSigns(ends, values)).of(expr)
+    proven = ConvexityRules(states, BoxSigns(ends, values)).of(expr)
     if proven.kind == "concave":
         return f"{brief(expr)} is concave"
     return "" if proven.is_convex else proven.why
 
 
-@exactly()
+@exact_arithmetic()
 def smoothness(
     expr: Expression, box: Box, *, parameters: Collection[Expression] = (), order: int = 2
 ) -> Judgement:
@@ -136,7 +135,7 @@ def smoothness(
     f, region = _prepare(expr, box, parameters)
     if f is None:
         return Judgement(status="fails", detail=f"{_EVERYWHERE}: {remedy}", witness={})
-    if all(_is_analytic(inner, region, relation) for inner, relation, _ in demands(f)):
+    if all(_is_analytic(inner, region, relation) for inner, relation, _ in domain_conditions(f)):
         if is_smooth(f):
             return Judgement(status="proven", detail=SMOOTH)
         detail = "its slope jumps at some points, where subgradients take its place"
@@ -148,7 +147,7 @@ def smoothness(
         return Judgement(status="fails", detail=f"{why}: {remedy}", witness=witness)
     for derivative in derivatives:
         if not bounded_on(derivative, region):
-            detail = f"no finite bound was found for {_readable(derivative)}: {remedy}"
+            detail = f"no finite bound was found for {round_numbers(derivative)}: {remedy}"
             return Judgement(status="numerical", detail=detail)
     detail = f"derivatives up to order {order} are bounded on the box (interval arithmetic)"
     return Judgement(status="proven", detail=detail)
@@ -198,14 +197,14 @@ def _prepare(
         if not np.all((low <= high) & np.isfinite(high - low)):
             raise InputError(f"the box of {symbol} must be finite with lower <= upper")
         if low[0] == high[0] and np.all(low == low[0]) and np.all(high == low[0]):
-            fixed[symbol] = exact(number(low[0]))
+            fixed[symbol] = rationalise(number(low[0]))
         else:
             lower[symbol], upper[symbol] = low, high
     fixed_symbols = frozenset(parameters)
     variables = tuple(s for s in lower if s not in fixed_symbols and np.any(lower[s] < upper[s]))
     region = ProofRegion(variables=variables, lower=lower, upper=upper)
     try:
-        return substitute(exact(expr), fixed), region
+        return substitute(rationalise(expr), fixed), region
     except ProblemError:
         return None, region
 
@@ -214,7 +213,9 @@ def _undefined(
     exprs: Sequence[Expression], region: ProofRegion
 ) -> tuple[dict[Expression, float], str] | None:
     """Find a point of the region where one of the formulas is certainly undefined."""
-    for inner, relation, outer in dict.fromkeys(d for expr in exprs for d in demands(expr)):
+    for inner, relation, outer in dict.fromkeys(
+        d for expr in exprs for d in domain_conditions(expr)
+    ):
         symbols = in_order(inner.symbols)
         points, _ = sample_points(region, symbols)
         low, high = enclosed_ends(inner, symbols, points, points)
@@ -229,24 +230,14 @@ def _undefined(
         if crosses or (zero and relation != ">="):
             values = ", ".join(f"{s} = {v:.6g}" for s, v in point.items())
             near = "near" if relation == "!=" and not zero else "at"
-            needs = f"it needs {_readable(inner)} {relation} 0"
-            return point, f"{_readable(outer)} undefined {near} {values} ({needs})"
+            needs = f"it needs {round_numbers(inner)} {relation} 0"
+            return point, f"{round_numbers(outer)} undefined {near} {values} ({needs})"
     return None
 
 
 def _vanishes(expr: Expression, point: Mapping[Expression, float]) -> bool:
     """Whether a formula is 0 at a point, in exact arithmetic."""
     try:
-        return substitute(expr, {s: exact(number(v)) for s, v in point.items()}).is_zero
+        return substitute(expr, {s: rationalise(number(v)) for s, v in point.items()}).is_zero
     except ProblemError:
         return False
-
-
-def _readable(expr: Expression) -> str:
-    """A formula with the fractions that stand for doubles as decimals."""
-    long = {
-        node: number(float(f"{float(node.value):.6g}"))
-        for node in nodes((expr,))
-        if node.is_number and Fraction(node.value).denominator > 10_000
-    }
-    return str(substitute(expr, long))

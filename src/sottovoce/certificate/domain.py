@@ -132,13 +132,7 @@ def _inequalities(stated: Constraint) -> Iterator[Constraint]:
     """A constraint, and for an equality the same turned round."""
     yield stated
     if stated.equality:
-        yield replace(
-            stated,
-            sums=tuple(part.mapped(negate) for part in stated.sums),
-            rest=tuple(map(negate, stated.rest)),
-            offset=-stated.offset,
-            linear=None if stated.linear is None else stated.linear.times(-1.0),
-        )
+        yield stated.times(-1.0)
 
 
 def _linear(family: Constraint, column: Mapping[Expression, int]) -> Any:
@@ -390,11 +384,11 @@ def _base(result: Interval, exponent: Scalar, base: Interval) -> Interval:
     if exponent < 0:
         return _base(result.reciprocal(), -exponent, base)
     inverse = 1 / Fraction(exponent)
-    root = result.clip().power(inverse)
+    root = result.nonnegative_part().power(inverse)
     if not is_integer(exponent):
         return root
     if not is_even(exponent):
-        return root - (-result).clip().power(inverse)
+        return root - (-result).nonnegative_part().power(inverse)
     # x lies in [-b, -a] or in [a, b]; the box may rule one of the two out.
     only_positive = base.lower > -root.lower
     only_negative = (base.upper < root.lower) & ~only_positive

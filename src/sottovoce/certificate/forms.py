@@ -3,7 +3,7 @@
 An interval bound suffers where a variable occurs more than once. A common denominator makes many
 repetitions disappear.
 
-Formulas must be exact, and rewriting must happen inside ``exactly()``.
+Formulas must be exact, and rewriting must happen inside ``exact_arithmetic()``.
 """
 
 from __future__ import annotations

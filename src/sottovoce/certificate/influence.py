@@ -12,9 +12,9 @@ import numpy as np
 from sottovoce.certificate.supremum import cached_supremum
 from sottovoce.errors import CertificateError
 from sottovoce.formula.connected import Indices
-from sottovoce.formula.derive import exact, gradient
+from sottovoce.formula.derive import gradient, rationalise
 from sottovoce.formula.enclosure import IntervalBox, enclose
-from sottovoce.formula.expression import ZERO, Expression, exactly
+from sottovoce.formula.expression import ZERO, Expression, exact_arithmetic
 from sottovoce.formula.intervals import Interval
 from sottovoce.formula.order import in_order
 from sottovoce.problem.agents import Array, Group
@@ -45,7 +45,7 @@ def _have_one_box(group: Group) -> bool:
     return bool(group.lower.strides[0] == 0 == group.upper.strides[0])
 
 
-@exactly()
+@exact_arithmetic()
 def slope_bounds(
     h: Expression, group: Group, *, convex: bool, tolerance: float
 ) -> tuple[Array, Array]:
@@ -54,7 +54,7 @@ def slope_bounds(
     Where h is proven ``convex`` its slope by a component never decreases in it; subdivision stops
     at the relative gap ``tolerance``.
     """
-    slopes = gradient(exact(h), group.symbols)
+    slopes = gradient(rationalise(h), group.symbols)
     states = {s for d in slopes.values() for s in d.symbols} & set(group.symbols)
     attained = _norm(slopes, replace(group, upper=group.lower))
     if not states:
@@ -109,7 +109,7 @@ def _box(group: Group, place: int) -> dict[Expression, tuple[float, float]]:
     return dict(zip(group.symbols, ends, strict=True))
 
 
-@exactly()
+@exact_arithmetic()
 def _supremum(
     formula: Expression,
     symbols: Sequence[Expression],
@@ -119,7 +119,7 @@ def _supremum(
     tolerance: float,
 ) -> tuple[float, float]:
     """Branch and bound for ``|dh/dx|`` by some components; 0 if it depends on none."""
-    slopes = gradient(exact(formula), symbols)
+    slopes = gradient(rationalise(formula), symbols)
     components = [slopes.get(s, ZERO) for s in symbols]
     used = {s for d in components for s in d.symbols}
     if not slopes:

@@ -26,9 +26,9 @@ from sottovoce.certificate.influence import (
 )
 from sottovoce.errors import CertificateError
 from sottovoce.formula.connected import connected
-from sottovoce.formula.derive import exact, gradient
+from sottovoce.formula.derive import gradient, rationalise
 from sottovoce.formula.enclosure import enclose
-from sottovoce.formula.expression import ZERO, Expression, exactly
+from sottovoce.formula.expression import ZERO, Expression, exact_arithmetic
 from sottovoce.formula.intervals import Interval
 from sottovoce.problem.agents import Array, Group
 from sottovoce.problem.constraints import Constraint
@@ -401,10 +401,10 @@ def _affine_rows(fleet: Fleet) -> Iterator[_AffineRows]:
         )
 
 
-@exactly()
+@exact_arithmetic()
 def _constant_slopes(formula: Expression, group: Group) -> list[Interval]:
     """The derivatives of an affine formula by the group's components; none if not affine."""
-    slopes = gradient(exact(formula), group.symbols)
+    slopes = gradient(rationalise(formula), group.symbols)
     if not slopes or any(d.symbols & {*group.symbols} for d in slopes.values()):
         return []
     derivatives = [slopes.get(s, ZERO) for s in group.symbols]

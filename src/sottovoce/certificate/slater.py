@@ -21,7 +21,7 @@ from sottovoce.formula.expression import ZERO, symbol
 from sottovoce.problem.agents import Array, Group, lower_bounds, read_only, upper_bounds
 from sottovoce.problem.constraints import Constraint
 from sottovoce.problem.linear_rows import linear_rows
-from sottovoce.problem.local import box_of
+from sottovoce.problem.local import MET, box_of
 from sottovoce.problem.numeric import Numeric, numeric_of
 from sottovoce.problem.problem import CloudView, Problem
 
@@ -31,7 +31,6 @@ _LARGE = 10**6  # states beyond which fewer steps are taken
 _STEPS_OF_LARGE = 20
 _DEFINITE = 1e-10  # of the trace, below which a Gram matrix is solved by least squares
 _GAP = 1e-9  # how near the largest slack must be, relative to the range of the rows
-_MET = 1e-9  # how far an equality may be off, relative to the numbers it adds up
 _LOCAL = 1e-6  # how far a local row or an equality beside it may be off, likewise
 _ROOM = 1e-7  # the least slack, likewise, that an inequality must have beside equalities
 
@@ -73,11 +72,11 @@ def slater_point(cloud: CloudView, domain: Sequence[Group]) -> SlaterPoint:
             best, least = point, worst
         if least < 0.0:
             break
-    if small and not (constraints.equal.all() and constraints.missed(best) <= _MET):
+    if small and not (constraints.equal.all() and constraints.missed(best) <= MET):
         best = _best(constraints, [best, *_points_of_most_slack(cloud, domain)])
     best.flags.writeable = False
     upper = constraints.upper(best)
-    if constraints.missed(best) > _MET:
+    if constraints.missed(best) > MET:
         row = int(np.argmax(np.where(constraints.equal, np.abs(upper), -np.inf)))
         detail = (
             "a point of the box that meets the equalities must exist, got none: "
@@ -179,7 +178,7 @@ def _meet_equalities(constraints: _Constraints, domain: Sequence[Group], start: 
         if missed < least:
             best, least = x, missed
         stopped = free & (((x <= lower) & (step < 0)) | ((x >= upper) & (step > 0)))
-        if least <= _MET / 1e3 or not stopped.any():
+        if least <= MET / 1e3 or not stopped.any():
             break
         free = free & ~stopped
     return np.array(best)
@@ -196,7 +195,7 @@ def _solution(gram: Array, right: Array) -> Array:
 
 def _best(constraints: _Constraints, points: Sequence[Array]) -> Array:
     """The point that meets the equalities; of several that do, the one with the largest slack."""
-    return min(points, key=lambda x: (max(constraints.missed(x), _MET), constraints.worst(x)))
+    return min(points, key=lambda x: (max(constraints.missed(x), MET), constraints.worst(x)))
 
 
 def _points_of_most_slack(cloud: CloudView, domain: Sequence[Group]) -> list[Array]:

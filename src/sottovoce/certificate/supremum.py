@@ -33,10 +33,18 @@ from sottovoce.certificate.forms import (
 )
 from sottovoce.errors import CertificateError, InputError
 from sottovoce.formula.canonical import add, coefficient, multiply, negate, substitute
-from sottovoce.formula.derive import derivative, exact
+from sottovoce.formula.derive import derivative, rationalise
 from sottovoce.formula.enclosure import enclose, require_defined
-from sottovoce.formula.expression import ZERO, Expression, Op, exactly, nodes, number, symbol
-from sottovoce.formula.intervals import interval, root
+from sottovoce.formula.expression import (
+    ZERO,
+    Expression,
+    Op,
+    exact_arithmetic,
+    nodes,
+    number,
+    symbol,
+)
+from sottovoce.formula.intervals import interval, square_root
 from sottovoce.formula.order import in_order
 from sottovoce.formula.tape import tape
 
@@ -59,7 +67,7 @@ class Supremum:
     point: Point
 
 
-@exactly()
+@exact_arithmetic()
 def supremum(
     rows: Sequence[Sequence[Expression]],
     box: Box,
@@ -84,7 +92,7 @@ def supremum(
     Raises:
         CertificateError: The norm is undefined somewhere, or no finite bound was found.
     """
-    entries = [tuple(exact(entry) for entry in row) for row in rows]
+    entries = [tuple(rationalise(entry) for entry in row) for row in rows]
     if len({len(row) for row in entries}) != 1 or not entries[0]:
         raise InputError(f"rows must be those of a matrix, got {[len(row) for row in entries]}")
     if len(entries[0]) > 1:
@@ -192,16 +200,16 @@ _Matrix = tuple[tuple[Expression, ...], ...]
 def _read_direction(exprs: Sequence[Expression]) -> tuple[tuple[Expression, ...], _Matrix] | None:
     """Read ``B a/||a||``, the gradient of a norm: a and the rows of B; None if it is none."""
     pairs = [coefficient(expr) for expr in exprs]
-    along = [part for _, part in pairs if part.op == Op.ALONG]
-    if not along or not all(part.op == Op.ALONG or c == 0 for c, part in pairs):
+    norm_slopes = [part for _, part in pairs if part.op == Op.NORM_SLOPE]
+    if not norm_slopes or not all(part.op == Op.NORM_SLOPE or c == 0 for c, part in pairs):
         return None
-    half = len(along[0].args) // 2
-    a = along[0].args[:half]
-    if any(len(part.args) != 2 * half or any(map(is_not, part.args, a)) for part in along):
+    half = len(norm_slopes[0].args) // 2
+    a = norm_slopes[0].args[:half]
+    if any(len(part.args) != 2 * half or any(map(is_not, part.args, a)) for part in norm_slopes):
         return None
     rows = tuple(
         tuple(multiply(number(c), b) for b in part.args[half:])
-        if part.op == Op.ALONG
+        if part.op == Op.NORM_SLOPE
         else (ZERO,) * half
         for c, part in pairs
     )
@@ -272,7 +280,7 @@ def _search_square(task: _Task, attained: float) -> _Outcome:
     tolerance = (1 + task.tolerance) ** 2 - 1
     single = replace(task, box=box, facts=(frozenset[Expression](),), tolerance=tolerance)
     upper, reached, _ = _search(single, [equivalents(square[0])], attained**2)
-    return float(root(interval(0.0, upper)).upper), float(np.sqrt(reached)), []
+    return float(square_root(interval(0.0, upper)).upper), float(np.sqrt(reached)), []
 
 
 def _bound_one_by_one(task: _Task, _: float) -> _Outcome:
@@ -294,7 +302,7 @@ def _bound_one_by_one(task: _Task, _: float) -> _Outcome:
     if len(rows) == len(sizes) and len(columns) == task.columns:
         bounds |= _bound_each(task, (*rows, *columns))
         row, column = (max(bounds[total].upper for total in lines) for lines in (rows, columns))
-        upper = min(upper, float(root(interval(0.0, row) * interval(0.0, column)).upper))
+        upper = min(upper, float(square_root(interval(0.0, row) * interval(0.0, column)).upper))
     return upper, 0.0, [bound.point for bound in bounds.values()]
 
 

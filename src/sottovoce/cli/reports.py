@@ -10,7 +10,8 @@ import numpy as np
 
 from sottovoce.cli.console import picked
 from sottovoce.formula.canonical import substitute
-from sottovoce.formula.expression import ZERO, Expression, nodes, number, symbol
+from sottovoce.formula.derive import round_numbers
+from sottovoce.formula.expression import ZERO, Expression, symbol
 from sottovoce.privacy.adjacency import adjacency_of
 from sottovoce.privacy.feasibility import default_fallbacks, unsafe_fallbacks
 from sottovoce.privacy.gaussian import Attacker
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
 _MOST_ROWS = 24  # of a table
 _MOST_AGENTS = 10_000  # up to which a plan's data lists all
 _MOST_ENTRIES = 100_000  # of a sensitivity matrix up to which a certificate's data has it
-_MOST_DIGITS = 9  # of a number in a formula; longer ones are shown with six
 _MOST_LETTERS = 240  # of a formula
 _QUANTILES = {"p5": 5, "median": 50, "p95": 95}
 _QUANTITIES = {
@@ -175,9 +175,7 @@ def _format_sum(family: Constraint, row: int) -> str:
 
 def _format_formula(formula: Expression) -> str:
     """A formula for people: long fractions as decimals, and no longer than a screen."""
-    long = [n for n in nodes((formula,)) if n.is_number and len(str(n.value)) > _MOST_DIGITS]
-    text = str(substitute(formula, {n: number(float(f"{float(n.value):.6g}")) for n in long}))
-    return cut(text, _MOST_LETTERS)
+    return cut(str(round_numbers(formula)), _MOST_LETTERS)
 
 
 def _format_interval(lower: float, upper: float) -> str:

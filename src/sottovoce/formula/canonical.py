@@ -29,15 +29,15 @@ from sottovoce.formula.expression import (
     Expression,
     Op,
     Scalar,
+    in_exact_arithmetic,
     interned,
-    is_exact,
     nodes,
     number,
     scalar,
 )
 from sottovoce.formula.order import in_order
 
-MAX_DEPTH = 50
+MAX_DEPTH = 50  # readers recurse, within the 1,000 frames that Python allows
 MAX_EXPONENT = 1000
 
 _Counts: TypeAlias = tuple[Expression, ...] | dict[Expression, int]
@@ -301,7 +301,7 @@ def power(base: Expression, exponent: Scalar) -> Expression:
         return base
     if isinstance(c, float) and (2 * c).is_integer():
         c = Fraction(c)  # x**0.5 is sqrt(x)
-    if base.op == Op.NUMBER and (is_integer(c) or base.value <= 0 or not is_exact()):
+    if base.op == Op.NUMBER and (is_integer(c) or base.value <= 0 or not in_exact_arithmetic()):
         return number(constant_power(base.value, c))
     if base.op == Op.EXP:
         return exp_of(multiply(number(c), base.args[0]))
@@ -337,7 +337,7 @@ def exp_of(argument: Expression) -> Expression:
     """``e^a``; logarithms inside come out as factors."""
     if argument.is_zero:
         return ONE
-    if argument.op == Op.NUMBER and not is_exact():
+    if argument.op == Op.NUMBER and not in_exact_arithmetic():
         return number(_finite(math.exp, argument))
     outside, inside = [], []
     for term in addends(argument):
@@ -356,7 +356,7 @@ def log_of(argument: Expression) -> Expression:
     if argument.op == Op.NUMBER:
         if argument.value <= 0:
             raise ProblemError(f"a logarithm must be of a positive number, got {argument}")
-        if argument.is_one or not is_exact():
+        if argument.is_one or not in_exact_arithmetic():
             return number(_finite(math.log, argument))
     return argument.args[0] if argument.op == Op.EXP else _canonical_node(Op.LOG, (argument,))
 
@@ -405,16 +405,16 @@ def where_of(condition: Expression, yes: Expression, no: Expression) -> Expressi
 def euclidean_of(*parts: Expression) -> Expression:
     """``sqrt(a_1^2 + ... + a_n^2)``; signs do not matter."""
     moving = in_order(_leading_positive(p)[1] for p in parts if not p.is_zero)
-    if not moving or (all(p.op == Op.NUMBER for p in moving) and not is_exact()):
+    if not moving or (all(p.op == Op.NUMBER for p in moving) and not in_exact_arithmetic()):
         return number(math.hypot(*(float(p.value) for p in moving)))
     return absolute_of(moving[0]) if len(moving) == 1 else _join(Op.NORM, moving)
 
 
-def along(*operands: Expression) -> Expression:
+def norm_slope(*operands: Expression) -> Expression:
     """``sum_k a_k b_k / ||a||``, 0 at a = 0, of a_1, ..., a_n, b_1, ..., b_n."""
     if all(b.is_zero for b in operands[len(operands) // 2 :]):
         return ZERO
-    return _canonical_node(Op.ALONG, operands)
+    return _canonical_node(Op.NORM_SLOPE, operands)
 
 
 def huber_of(argument: Expression, width: Scalar) -> Expression:
@@ -442,7 +442,7 @@ _CONSTRUCTORS: dict[str, Callable[..., Expression]] = {
     Op.MAX: maximum_of,
     Op.WHERE: where_of,
     Op.NORM: euclidean_of,
-    Op.ALONG: along,
+    Op.NORM_SLOPE: norm_slope,
     Op.HUBER: huber_of,
 }
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from fractions import Fraction
 
 from sottovoce.errors import ProblemError
-from sottovoce.formula.expression import Scalar, is_exact, scalar
+from sottovoce.formula.expression import Scalar, in_exact_arithmetic, scalar
 
 
 def exact_sum(values: Sequence[Scalar]) -> Scalar:
@@ -52,7 +52,7 @@ def constant_power(value: Scalar, c: Scalar) -> Scalar:
         raise ProblemError("the expression has a negative number under a root")
     if isinstance(value, int | Fraction) and isinstance(c, int):
         bits = max(abs(value.numerator), value.denominator).bit_length() * abs(c)
-        if bits <= 2048 or is_exact():
+        if bits <= 2048 or in_exact_arithmetic():
             return scalar(Fraction(value) ** c)
     try:
         result = scalar(float(value) ** float(c))

@@ -122,7 +122,7 @@ class Signs(ABC):
         """The sign of a Hessian that depends on parameters, 1 or -1; 0 if it is not known."""
         return 0
 
-    def where(self, expr: Expression) -> str:
+    def range_text(self, expr: Expression) -> str:
         """The range of a formula for a message; nothing if it is not known."""
         return ""
 
@@ -173,7 +173,7 @@ class BoxSigns(Signs):
             return 1
         return -1 if np.all(sizes[..., -1] <= slack) else 0
 
-    def where(self, expr: Expression) -> str:
+    def range_text(self, expr: Expression) -> str:
         """The range, as people read it."""
         low, high = value_range(expr, self._box)
         return f" with {brief(expr)} in [{float(low):.6g}, {float(high):.6g}]"
@@ -182,7 +182,7 @@ class BoxSigns(Signs):
 @lru_cache(maxsize=1 << 14)
 def curvature(expr: Expression) -> Curvature:
     """Return what the form of a canonical formula proves of it, in all of its symbols."""
-    return Calculus(expr.symbols, _FORM).of(expr)
+    return ConvexityRules(expr.symbols, _FORM).of(expr)
 
 
 def brief(expr: Expression) -> str:
@@ -192,7 +192,7 @@ def brief(expr: Expression) -> str:
 
 
 @final
-class Calculus:
+class ConvexityRules:
     """The rules for convexity in some variables; all other symbols are parameters."""
 
     def __init__(self, variables: Collection[Expression], signs: Signs) -> None:
@@ -242,7 +242,7 @@ class Calculus:
         (inner,) = expr.args
         if not self.of(inner).is_convex:
             return self._fails(expr, "exp takes an affine or convex formula")
-        return Curvature(convex=_union([self.of(inner).convex, self._line(inner)]))
+        return Curvature(convex=_union([self.of(inner).convex, self._strict_variable(inner)]))
 
     def _log(self, expr: Expression) -> Curvature:
         (inner,) = expr.args
@@ -250,7 +250,7 @@ class Calculus:
         if inner.op == Op.MUL and all(self.positive(base) for base, _ in parts):
             return self.of(add(*(multiply(number(p), log_of(base)) for base, p in parts)))
         if self.signs.defined or self.positive(inner):
-            concave = _union([self.of(inner).concave, self._line(inner)])
+            concave = _union([self.of(inner).concave, self._strict_variable(inner)])
             convex = self._log_convex(inner)
             if concave is not None or convex is not None:
                 return Curvature(concave=concave, convex=convex)
@@ -260,13 +260,13 @@ class Calculus:
         """Maxima of convex formulas; sizes of affine ones, or of convex ones at least 0."""
         is_maximum = expr.op == Op.MAX
         for inner in expr.args:
-            if not (self.of(inner).is_convex if is_maximum else self._sizeable(inner)):
+            if not (self.of(inner).is_convex if is_maximum else self._allowed_in_norm(inner)):
                 kind = "convex" if is_maximum else "affine"
                 return self._fails(expr, f"{expr.op} takes {kind} formulas", inner)
         sets = [self.of(a).convex or NONE for a in expr.args]
         return Curvature(convex=frozenset.intersection(*sets) if is_maximum else NONE)
 
-    def _sizeable(self, a: Expression) -> bool:
+    def _allowed_in_norm(self, a: Expression) -> bool:
         inner = self.of(a)
         if inner.is_affine or (inner.is_convex and self.positive(a, strict=False)):
             return True
@@ -280,7 +280,7 @@ class Calculus:
         got = f"got {brief(inside)}, which is {proven.kind}, in {brief(expr)}"
         return Curvature(why=f"{rule}, {got}")
 
-    def _line(self, expr: Expression) -> Variables:
+    def _strict_variable(self, expr: Expression) -> Variables:
         """The variable of an affine formula of one variable that it certainly depends on."""
         variables = self._moving(expr)
         if len(variables) != 1 or not self.of(expr).is_affine:
@@ -359,7 +359,9 @@ class Calculus:
     def _multiple(self, factor: Expression, inner: Curvature, expr: Expression) -> Curvature:
         if inner.is_affine or inner.kind is None:
             return _AFFINE if inner.is_affine else inner
-        weak = Curvature(convex=_weak(inner.convex), concave=_weak(inner.concave))
+        weak = Curvature(
+            convex=_drop_strictness(inner.convex), concave=_drop_strictness(inner.concave)
+        )
         for proven, strict in ((inner, True), (weak, False)):
             if self.positive(factor, strict=strict):
                 return proven
@@ -375,22 +377,22 @@ class Calculus:
             return proven
         inner = self.of(base)
         rule = "a power must bend one way over the box"
-        return Curvature(why=inner.why or f"{rule}, got {brief(expr)}{self.signs.where(base)}")
+        return Curvature(why=inner.why or f"{rule}, got {brief(expr)}{self.signs.range_text(base)}")
 
     def _of_power(self, base: Expression, p: Scalar) -> Curvature:
         if base.op == Op.POW and not is_integer(base.value):
             root, total = base.args[0], base.value * p  # the domain is that of the root
             if self.signs.defined or self.positive(root, strict=False):
                 return self._of_rising(root, total)
-        inner, line = self.of(base), self._line(base)
+        inner, strict = self.of(base), self._strict_variable(base)
         if is_even(p) and p > 0 and inner.is_affine:
-            return Curvature(convex=line)
+            return Curvature(convex=strict)
         if base.op == Op.MUL and not is_integer(p):
             proven = self._root_of_product(base, p)
             if proven.kind is not None:
                 return proven
         norm = self._norm(base, p) if 0 < p < 1 else None
-        if self._rises(base, p):
+        if self._base_nonnegative(base, p):
             rising = self._of_rising(base, p)
             return replace(rising, convex=norm) if 0 < p < 1 else rising
         if is_integer(p) and self.positive(negate(base), strict=p < 0):
@@ -400,15 +402,15 @@ class Calculus:
 
     def _of_rising(self, base: Expression, p: Scalar) -> Curvature:
         """A power of what is not negative; that is no affine formula, for it has a domain."""
-        inner, line = self.of(base), self._line(base)
+        inner, strict = self.of(base), self._strict_variable(base)
         if p > 1:
-            return Curvature(convex=_union([inner.convex, line]))
+            return Curvature(convex=_union([inner.convex, strict]))
         if p == 1:
             return replace(inner, concave=None if inner.is_convex else inner.concave)
-        concave = _union([inner.concave, line])
+        concave = _union([inner.concave, strict])
         return Curvature(convex=concave) if p < 0 else Curvature(concave=concave)
 
-    def _rises(self, base: Expression, p: Scalar) -> bool:
+    def _base_nonnegative(self, base: Expression, p: Scalar) -> bool:
         """Whether the base of a power is not negative: shown, or where the power is defined."""
         if not is_integer(p) and self.signs.defined and (p < 1 or self.of(base).is_affine):
             return True
@@ -446,7 +448,7 @@ class Calculus:
         (u,) = (f for f in moving if f is not logs[0])
         inside = logs[0].args[0]
         parts = [base_exponent(f) for f in factors(inside)]
-        below = divide(_monic(u), multiply(*(power(_monic(b), p) for b, p in parts)))
+        below = divide(_normalise(u), multiply(*(power(_normalise(b), p) for b, p in parts)))
         affine = self.of(u).is_affine and self.of(below).is_affine
         return affine and self.positive(u) and self.positive(inside)
 
@@ -482,10 +484,10 @@ class Calculus:
         if q * p < 1:
             return None
         inner = self.of(base)
-        line = self._line(base) if q * p > 1 and self.positive(factor) else NONE
+        strict = self._strict_variable(base) if q * p > 1 and self.positive(factor) else NONE
         free = inner.is_affine and is_even(q)
         rises = inner.is_convex and self.positive(base, strict=False)
-        return line if free or rises else None
+        return strict if free or rises else None
 
     def _log_convex(self, expr: Expression) -> Variables | None:
         """Where the logarithm of a positive formula is convex, and strictly in which variables."""
@@ -499,8 +501,8 @@ class Calculus:
             (base,) = expr.args
             if expr.value > 0:
                 return self._log_convex(base)
-            if self._rises(base, expr.value):
-                return _union([self.of(base).concave, self._line(base)])
+            if self._base_nonnegative(base, expr.value):
+                return _union([self.of(base).concave, self._strict_variable(base)])
         return None
 
 
@@ -519,11 +521,11 @@ def _union(sets: Iterable[Variables | None]) -> Variables | None:
     return None if None in known else NONE.union(*(v for v in known if v is not None))
 
 
-def _weak(strict: Variables | None) -> Variables | None:
+def _drop_strictness(strict: Variables | None) -> Variables | None:
     return None if strict is None else NONE
 
 
-def _monic(expr: Expression) -> Expression:
+def _normalise(expr: Expression) -> Expression:
     """A formula divided by the number of its first term."""
     first = coefficient(addends(expr)[0])[0]
     return multiply(number(1 / Fraction(first)), expr)

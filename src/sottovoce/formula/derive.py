@@ -19,16 +19,17 @@ import numpy as np
 from sottovoce.formula.canonical import (
     absolute_of,
     add,
-    along,
     euclidean_of,
     has_domain,
     is_integer,
     maximum_of,
     multiply,
+    norm_slope,
     power,
     rebuild,
     rebuild_by,
     sign_of,
+    substitute,
     subtract,
     where_of,
 )
@@ -39,7 +40,7 @@ from sottovoce.formula.expression import (
     ZERO,
     Expression,
     Op,
-    exactly,
+    exact_arithmetic,
     nodes,
     number,
 )
@@ -48,9 +49,11 @@ from sottovoce.formula.order import in_order
 Gradient: TypeAlias = Mapping[Expression, Expression]
 """The derivative by every symbol for which it is not 0."""
 
+_MAX_DIGITS = 9  # of a number in a message
 
-@exactly()
-def exact(expr: Expression) -> Expression:
+
+@exact_arithmetic()
+def rationalise(expr: Expression) -> Expression:
     """Replace doubles by the fractions they are, so that nothing derived from them is rounded."""
 
     def fraction(part: Expression, args: Sequence[Expression]) -> Expression:
@@ -59,6 +62,12 @@ def exact(expr: Expression) -> Expression:
         return rebuild(part, args, Fraction(part.value) if part.op in (Op.POW, Op.HUBER) else None)
 
     return rebuild_by(expr, fraction)
+
+
+def round_numbers(expr: Expression) -> Expression:
+    """Round numbers of many digits, such as the fractions of doubles, to six, for messages."""
+    long = [n for n in nodes((expr,)) if n.is_number and len(str(n.value)) > _MAX_DIGITS]
+    return substitute(expr, {n: number(float(f"{float(n.value):.6g}")) for n in long})
 
 
 def gradient(expr: Expression, symbols: Iterable[Expression]) -> dict[Expression, Expression]:
@@ -117,11 +126,11 @@ def _slopes(expr: Expression, inner: Sequence[Gradient]) -> dict[Expression, Exp
         return _of_maximum(expr.args, inner)
     if expr.op == Op.WHERE:
         return _both(expr.args[0], inner[1], inner[2])
-    if expr.op in (Op.NORM, Op.ALONG):
+    if expr.op in (Op.NORM, Op.NORM_SLOPE):
         moving = dict.fromkeys(s for slopes in inner for s in slopes)
         turned = {s: [slopes.get(s, ZERO) for slopes in inner] for s in moving}
         if expr.op == Op.NORM:
-            return {s: along(*expr.args, *da) for s, da in turned.items()}
+            return {s: norm_slope(*expr.args, *da) for s, da in turned.items()}
         return {s: _of_along(expr, slopes) for s, slopes in turned.items()}
     terms: dict[Expression, list[Expression]] = {}
     for k, slopes in enumerate(inner):
@@ -173,8 +182,8 @@ def _of_along(expr: Expression, slopes: Sequence[Expression]) -> Expression:
     half = len(slopes) // 2
     a, b, da, db = expr.args[:half], expr.args[half:], slopes[:half], slopes[half:]
     turning = add(*(multiply(x, y) for x, y in zip(da, b, strict=True)))
-    turning = subtract(turning, multiply(expr, along(*a, *da)))
-    return add(along(*a, *db), multiply(turning, power(euclidean_of(*a), -1)))
+    turning = subtract(turning, multiply(expr, norm_slope(*a, *da)))
+    return add(norm_slope(*a, *db), multiply(turning, power(euclidean_of(*a), -1)))
 
 
 # Quadratic forms in exact arithmetic --------------------------------------------------------------
@@ -184,7 +193,7 @@ Monomial: TypeAlias = tuple[int, ...]
 
 Matrix: TypeAlias = list[list[Fraction]]
 
-_MAX_SYMBOLS = 200  # a formula of more is left alone
+_MAX_SYMBOLS = 200  # more are left alone: exact elimination of 100 dense rows takes 4 s already
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

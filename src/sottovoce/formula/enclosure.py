@@ -19,14 +19,14 @@ from numpy.typing import ArrayLike
 
 from sottovoce.errors import CertificateError
 from sottovoce.formula.canonical import factors, has_domain, is_integer
-from sottovoce.formula.derive import exact, gradient
+from sottovoce.formula.derive import gradient, rationalise
 from sottovoce.formula.expression import (
     SLOPES,
     ZERO,
     Expression,
     Op,
     Scalar,
-    exactly,
+    exact_arithmetic,
     nodes,
     scalar,
 )
@@ -36,16 +36,16 @@ from sottovoce.formula.intervals import (
     Interval,
     constant,
     interval,
-    root,
-    wrap,
+    square_root,
+    unchecked,
 )
 from sottovoce.formula.log_sum_exp import (
     argument_of,
-    certainly_positive,
-    divides,
+    enclose_softmax,
     exponentials,
+    is_proven_positive,
+    is_reciprocal_sum,
     logarithm,
-    share,
 )
 
 IntervalBox: TypeAlias = Mapping[Expression, Interval]
@@ -54,7 +54,7 @@ IntervalBox: TypeAlias = Mapping[Expression, Interval]
 Ends: TypeAlias = tuple[ArrayLike, ArrayLike]
 """Least and largest value, two numbers or two arrays with one entry per box."""
 
-UNIT = 2.0**-53
+ROUNDOFF = 2.0**-53
 """The largest relative error of one rounding."""
 
 UNDERFLOW = 2.0**-1022
@@ -66,10 +66,11 @@ UP = 1.0 + 2.0**-46
 
 _OVERFLOW = 2.0**1000  # a partial result beyond this may leave the range of float64
 _LARGEST_LOG = 750.0  # of any positive float64, in size
-_LIBRARY = 16.0  # ulps that exp, log and real powers may err by, with room to spare
-_SHORT = 2.0**-500  # more than the root of what squares may lose to underflow
-_FAR = 2.0**-10  # relative errors beyond this have no bound: products of errors must not count
-_NEAR = 1.0 + 2.0**-7  # more than what products of smaller ones add
+_LIBRARY_ULPS = 16.0  # that exp, log and real powers may err by: NumPy's, and those of kernels
+_NORM_UNDERFLOW = 2.0**-500  # more than the root of what squares may lose to underflow
+# Relative errors up to the first add up to at most the second times their sum, products included;
+# beyond it there is no bound.
+_MAX_RELATIVE, _PRODUCT_FACTOR = 2.0**-10, 1.0 + 2.0**-7
 
 Errors: TypeAlias = Mapping[Expression, FloatArray]
 Pair: TypeAlias = tuple[Interval, FloatArray]
@@ -94,7 +95,7 @@ def evaluate(
             values[node] = _VALUES[node.op](node, [values[a] for a in node.args])
             if (closer := _of_exponentials(node, values)) is not None:
                 lower = np.maximum(values[node].lower, closer.lower)
-                values[node] = wrap(lower, np.minimum(values[node].upper, closer.upper))
+                values[node] = unchecked(lower, np.minimum(values[node].upper, closer.upper))
         elif node in box:
             values[node] = box[node]
         else:
@@ -106,11 +107,11 @@ def _of_exponentials(node: Expression, values: Mapping[Expression, Interval]) ->
     """A closer enclosure of what is made of a sum of exponentials, if there is one."""
     if node.op == Op.LOG:
         return logarithm(node.args[0], values)
-    return share(node.args, values) if node.op == Op.MUL else None
+    return enclose_softmax(node.args, values) if node.op == Op.MUL else None
 
 
 @lru_cache(maxsize=4096)
-def demands(expr: Expression) -> tuple[tuple[Expression, str, Expression], ...]:
+def domain_conditions(expr: Expression) -> tuple[tuple[Expression, str, Expression], ...]:
     """What must hold for a formula to be defined: (operand, relation to 0, whose operand it is).
 
     log needs a positive argument, a negative power a nonzero base, a fractional one a nonnegative
@@ -127,7 +128,7 @@ def demands(expr: Expression) -> tuple[tuple[Expression, str, Expression], ...]:
     return tuple(relations)
 
 
-def _unmet(relation: str, value: Interval) -> tuple[BoolArray, BoolArray]:
+def _violated(relation: str, value: Interval) -> tuple[BoolArray, BoolArray]:
     """Where an operand may break a relation to 0, and where it must."""
     low, high = value.lower, value.upper
     if relation == "!=":
@@ -139,13 +140,13 @@ def require_defined(expr: Expression, box: IntervalBox) -> str:
     """Refuse a formula that is undefined on the whole of a box; else say how to bound it.
 
     Raises:
-        CertificateError: A demand of the formula is certainly unmet on some box.
+        CertificateError: A domain condition of the formula is certainly violated on some box.
     """
     values = evaluate(expr, box)
     remedy = ""
-    for base, relation, node in demands(expr):
-        may, must = _unmet(relation, values[base])
-        if np.any(may & ~certainly_positive(base, values)):
+    for base, relation, node in domain_conditions(expr):
+        may, must = _violated(relation, values[base])
+        if np.any(may & ~is_proven_positive(base, values)):
             remedy = remedy or f"tighten the bounds so that {base} stays positive"
         if np.any(must):
             raise CertificateError(
@@ -167,11 +168,11 @@ def enclose(expr: Expression, box: IntervalBox) -> Interval:
 
 
 def _maybe_undefined(expr: Expression, values: Mapping[Expression, Interval]) -> BoolArray:
-    unmet = (
-        _unmet(relation, values[base])[0] & ~certainly_positive(base, values)
-        for base, relation, _ in demands(expr)
+    violated = (
+        _violated(relation, values[base])[0] & ~is_proven_positive(base, values)
+        for base, relation, _ in domain_conditions(expr)
     )
-    return reduce(np.logical_or, unmet, np.zeros((), dtype=np.bool_))
+    return reduce(np.logical_or, violated, np.zeros((), dtype=np.bool_))
 
 
 def enclose_with_gradient(
@@ -186,14 +187,14 @@ def enclose_with_gradient(
     maybe_undefined, shape = _maybe_undefined(expr, values), _shape(box)
     jumps = reduce(np.logical_or, (_may_jump(n, values) for n in _order(expr)), maybe_undefined)
     ends = [_spread(values[slope], jumps, shape) for slope in slopes]
-    gradient = wrap(np.stack([e.lower for e in ends]), np.stack([e.upper for e in ends]))
+    gradient = unchecked(np.stack([e.lower for e in ends]), np.stack([e.upper for e in ends]))
     return _spread(values[expr], maybe_undefined, shape), gradient
 
 
 @lru_cache(maxsize=4096)
-@exactly()
+@exact_arithmetic()
 def _slopes(expr: Expression, variables: tuple[Expression, ...]) -> tuple[Expression, ...]:
-    slopes = gradient(exact(expr), variables)
+    slopes = gradient(rationalise(expr), variables)
     return tuple(slopes.get(s, ZERO) for s in variables)
 
 
@@ -201,7 +202,7 @@ def _may_jump(node: Expression, values: Mapping[Expression, Interval]) -> BoolAr
     """Where the slope of a non-smooth operation may change."""
     if node.op not in SLOPES:
         return np.zeros((), dtype=np.bool_)
-    operands = node.args[: len(node.args) // 2] if node.op == Op.ALONG else node.args[:1]
+    operands = node.args[: len(node.args) // 2] if node.op == Op.NORM_SLOPE else node.args[:1]
     zero = ((values[a].lower <= 0.0) & (values[a].upper >= 0.0) for a in operands)
     return reduce(np.logical_and, zero)
 
@@ -223,43 +224,43 @@ def _spread(value: Interval, maybe_undefined: BoolArray, shape: tuple[int, ...])
             np.where(maybe_undefined, -np.inf, lower),
             np.where(maybe_undefined, np.inf, upper),
         )
-    return wrap(np.broadcast_to(lower, shape), np.broadcast_to(upper, shape))
+    return unchecked(np.broadcast_to(lower, shape), np.broadcast_to(upper, shape))
 
 
-def _size(a: Interval) -> Interval:
-    return wrap(np.maximum(np.maximum(a.lower, -a.upper), 0.0), a.magnitude)
+def _abs(a: Interval) -> Interval:
+    return unchecked(np.maximum(np.maximum(a.lower, -a.upper), 0.0), a.magnitude)
 
 
-def _either(d: Interval, yes: Interval, no: Interval) -> Interval:
+def _where(d: Interval, yes: Interval, no: Interval) -> Interval:
     """``yes`` where d is surely positive, ``no`` where it surely is not, both elsewhere."""
     above, below = d.lower > 0.0, d.upper <= 0.0
     low = np.where(above, yes.lower, np.where(below, no.lower, np.minimum(yes.lower, no.lower)))
     high = np.where(above, yes.upper, np.where(below, no.upper, np.maximum(yes.upper, no.upper)))
-    return wrap(low, high)
+    return unchecked(low, high)
 
 
-def _length(a: Sequence[Interval]) -> Interval:
-    return root(reduce(add, (part.power(2) for part in a)))
+def _norm(a: Sequence[Interval]) -> Interval:
+    return square_root(reduce(add, (part.power(2) for part in a)))
 
 
-def _along(a: Sequence[Interval], b: Sequence[Interval]) -> Interval:
+def _norm_slope(a: Sequence[Interval], b: Sequence[Interval]) -> Interval:
     """``sum_k a_k b_k / |a|``, at most ``|b|`` in size by Cauchy and Schwarz."""
-    most = _length(b).upper
-    length = _length(a)
+    most = _norm(b).upper
+    length = _norm(a)
     fraction = reduce(add, (x * y for x, y in zip(a, b, strict=True))) * length.reciprocal()
     nonzero = length.lower > 0.0
     low = np.where(nonzero, np.maximum(fraction.lower, -most), -most)
     high = np.where(nonzero, np.minimum(fraction.upper, most), most)
-    return wrap(low, high)
+    return unchecked(low, high)
 
 
 def _huber(a: Interval, m: Interval) -> Interval:
     """It rises with |a|, never lies above a^2 nor below its tangent at M."""
-    size = _size(a)
+    size = _abs(a)
     square, line = size.power(2), m * (size * constant(2) - m)
     low = np.where(size.lower < m.lower, square.lower, np.maximum(line.lower, 0.0))
     high = np.where(size.upper <= m.upper, square.upper, line.upper)
-    return wrap(np.minimum(low, high), high)
+    return unchecked(np.minimum(low, high), high)
 
 
 _VALUES: dict[str, Callable[[Expression, list[Interval]], Interval]] = {
@@ -269,14 +270,14 @@ _VALUES: dict[str, Callable[[Expression, list[Interval]], Interval]] = {
     Op.POW: lambda n, a: a[0].power(n.value),
     Op.EXP: lambda _, a: a[0].exp(),
     Op.LOG: lambda _, a: a[0].log(),
-    Op.ABS: lambda _, a: _size(a[0]),
-    Op.SIGN: lambda _, a: wrap(np.sign(a[0].lower), np.sign(a[0].upper)),
-    Op.MAX: lambda _, a: wrap(
+    Op.ABS: lambda _, a: _abs(a[0]),
+    Op.SIGN: lambda _, a: unchecked(np.sign(a[0].lower), np.sign(a[0].upper)),
+    Op.MAX: lambda _, a: unchecked(
         reduce(np.maximum, (b.lower for b in a)), reduce(np.maximum, (b.upper for b in a))
     ),
-    Op.WHERE: lambda _, a: _either(*a),
-    Op.NORM: lambda _, a: _length(a),
-    Op.ALONG: lambda _, a: _along(a[: len(a) // 2], a[len(a) // 2 :]),
+    Op.WHERE: lambda _, a: _where(*a),
+    Op.NORM: lambda _, a: _norm(a),
+    Op.NORM_SLOPE: lambda _, a: _norm_slope(a[: len(a) // 2], a[len(a) // 2 :]),
     Op.HUBER: lambda n, a: _huber(a[0], constant(n.value)),
 }
 
@@ -304,7 +305,7 @@ def evaluation_error(expr: Expression, box: IntervalBox) -> FloatArray:
         for node, value in ranges.items():
             if node.op == Op.LOG and exponentials(node.args[0]):
                 error = _scaled_log_error(_scaled_sum(node.args[0], ranges, errors))
-            elif any(map(divides, factors(node))):
+            elif any(map(is_reciprocal_sum, factors(node))):
                 error = _scaled_product_error(factors(node), ranges, errors)
             elif node.op == Op.POW and has_domain(base := node.args[0]) and base.op == Op.POW:
                 root = base.args[0]
@@ -318,7 +319,7 @@ def evaluation_error(expr: Expression, box: IntervalBox) -> FloatArray:
 
 def _sum_error(inner: Sequence[Pair]) -> FloatArray:
     reach = sum(value.magnitude + error for value, error in inner)
-    lost = len(inner) * (UNIT * reach + UNDERFLOW)
+    lost = len(inner) * (ROUNDOFF * reach + UNDERFLOW)
     return np.asarray(sum(error for _, error in inner) + lost)
 
 
@@ -329,7 +330,7 @@ def _product_error(inner: Sequence[Pair]) -> FloatArray:
         product, exact = product * most, exact * value.magnitude
         grown = grown * np.maximum(most, 1.0)
     # The subtraction cancels, so that its own rounding counts in full.
-    rounded = product - exact + 8 * len(inner) * UNIT * product
+    rounded = product - exact + 8 * len(inner) * ROUNDOFF * product
     # A partial product that underflowed may be enlarged by the other factors.
     return np.where(grown < _OVERFLOW, rounded + len(inner) * UNDERFLOW * grown, np.inf)
 
@@ -351,7 +352,7 @@ def _power_error(pair: Pair, exponent: Scalar) -> FloatArray:
     else:
         # The exponent is rounded too, which moves x^q by the factor 1 + u |ln x^q|.
         steps = np.minimum(2.0 * q * wide.log().magnitude, _LARGEST_LOG)
-    rounded = slope * error + (_LIBRARY + steps) * UNIT * result
+    rounded = slope * error + (_LIBRARY_ULPS + steps) * ROUNDOFF * result
     # Partial powers underflow only where |x| < 1, and no later factor enlarges them there.
     return np.asarray(rounded + np.where(result < _OVERFLOW, (4.0 * q + 1.0) * UNDERFLOW, np.inf))
 
@@ -362,19 +363,19 @@ def _root_power_error(
     """Of ``(a^q)^c``, as of ``a^(q c)``: the root has no bounded slope at a = 0, this may."""
     error = _power_error(pair, scalar(inner.value * outer.value))
     size = _wide(pair).power(inner.value * outer.value).magnitude
-    rounded = error + 4.0 * abs(float(outer.value)) * (_LIBRARY * UNIT * size + UNDERFLOW)
+    rounded = error + 4.0 * abs(float(outer.value)) * (_LIBRARY_ULPS * ROUNDOFF * size + UNDERFLOW)
     defined = root.is_symbol | (pair[0].lower >= pair[1])  # a computed a may fall below 0
     return np.where(defined, rounded, np.inf)
 
 
 def _exp_error(pair: Pair) -> FloatArray:
     top = _wide(pair).exp().magnitude
-    return np.asarray(top * pair[1] + _LIBRARY * UNIT * top + UNDERFLOW)
+    return np.asarray(top * pair[1] + _LIBRARY_ULPS * ROUNDOFF * top + UNDERFLOW)
 
 
 def _log_error(pair: Pair) -> FloatArray:
     wide = _wide(pair)
-    lost = _LIBRARY * UNIT * wide.log().magnitude + UNDERFLOW
+    lost = _LIBRARY_ULPS * ROUNDOFF * wide.log().magnitude + UNDERFLOW
     return np.asarray(wide.reciprocal().magnitude * pair[1] + lost)
 
 
@@ -406,26 +407,26 @@ def _scaled_sum(expr: Expression, ranges: IntervalBox, errors: Errors) -> _Scale
     weights = [term.weight_in(ranges) for term in terms]
     arguments = [(t.argument_in(ranges), errors.get(t.argument, zero)) for t in terms]
     shift = reduce(np.maximum, (a.magnitude + error for a, error in arguments))
-    e = reduce(np.maximum, (error for _, error in arguments)) + 2 * UNIT * shift + UNDERFLOW
+    e = reduce(np.maximum, (error for _, error in arguments)) + 2 * ROUNDOFF * shift + UNDERFLOW
     absolute = zero
     sizes = [c.magnitude for c in weights]
     for term, size in zip(terms, sizes, strict=True):
         inner = [(ranges[f], errors[f]) for f in term.weight]
         of_weight = _product_error(inner) if inner else zero
         size = size + of_weight
-        rounded = (len(terms) + 2 + _LIBRARY) * UNIT + 2 * e
+        rounded = (len(terms) + 2 + _LIBRARY_ULPS) * ROUNDOFF + 2 * e
         absolute = absolute + of_weight + size * rounded + 2 * UNDERFLOW * np.maximum(size, 1.0)
     # The largest power is e^0, whose weight is left where none is negative.
     total, largest = ranges[expr], reduce(np.maximum, (a.upper for a, _ in arguments))
-    scale = (-wrap(largest, largest) - wrap(e, e)).exp()
-    of_total = np.maximum(_size(total).lower * scale.lower, 0.0)
+    scale = (-unchecked(largest, largest) - unchecked(e, e)).exp()
+    of_total = np.maximum(_abs(total).lower * scale.lower, 0.0)
     lowest = reduce(np.minimum, (c.lower for c in weights))
     least = np.fmax(of_total, np.where(lowest >= 0.0, lowest * (1 - 2 * e), 0.0))
-    error = _NEAR * absolute / least
-    is_near = (error < _FAR) & (e < _FAR)
+    error = _PRODUCT_FACTOR * absolute / least
+    is_near = (error < _MAX_RELATIVE) & (e < _MAX_RELATIVE)
     return _ScaledSum(
         least=least,
-        most=_NEAR * reduce(np.add, sizes),
+        most=_PRODUCT_FACTOR * reduce(np.add, sizes),
         error=np.where(is_near, error, np.inf),
         shift=shift,
     )
@@ -434,19 +435,19 @@ def _scaled_sum(expr: Expression, ranges: IntervalBox, errors: Errors) -> _Scale
 def _scaled_log_error(total: _ScaledSum) -> FloatArray:
     """Of ``m + ln T``."""
     size = np.maximum(np.abs(np.log(total.least)), np.abs(np.log(total.most))) + 1.0
-    rounding = _LIBRARY * UNIT * size + UNIT * (total.shift + size) + 2 * UNDERFLOW
-    return np.asarray(_NEAR * total.error + rounding)
+    rounding = _LIBRARY_ULPS * ROUNDOFF * size + ROUNDOFF * (total.shift + size) + 2 * UNDERFLOW
+    return np.asarray(_PRODUCT_FACTOR * total.error + rounding)
 
 
 def _scaled_product_error(
     parts: Sequence[Expression], ranges: IntervalBox, errors: Errors
 ) -> FloatArray:
     """Of ``e^(a - q m) / T^q`` times other factors."""
-    below = [f for f in parts if divides(f)]
-    rest = [(ranges[f], errors[f]) for f in parts if f.op != Op.EXP and not divides(f)]
-    quotient = [f for f in parts if f.op == Op.EXP or divides(f)]
+    below = [f for f in parts if is_reciprocal_sum(f)]
+    rest = [(ranges[f], errors[f]) for f in parts if f.op != Op.EXP and not is_reciprocal_sum(f)]
+    quotient = [f for f in parts if f.op == Op.EXP or is_reciprocal_sum(f)]
     size = reduce(mul, (ranges[f] for f in quotient)).magnitude
-    if (closer := share(quotient, ranges)) is not None:
+    if (closer := enclose_softmax(quotient, ranges)) is not None:
         size = np.fmin(size, closer.magnitude)
     argument = argument_of(parts)
     exponent = errors.get(argument, np.zeros(1))
@@ -455,17 +456,17 @@ def _scaled_product_error(
     for f in below:
         total, q = _scaled_sum(f.args[0], ranges, errors), -float(f.value)
         reach = reach + q * total.shift
-        steps = 2 * q if is_integer(f.value) else _LIBRARY + _LARGEST_LOG  # as in _power_error
-        relative = relative + _NEAR * (q * total.error + (steps + 2) * UNIT)
+        steps = 2 * q if is_integer(f.value) else _LIBRARY_ULPS + _LARGEST_LOG  # as in _power_error
+        relative = relative + _PRODUCT_FACTOR * (q * total.error + (steps + 2) * ROUNDOFF)
         least, most = least * total.least**q, most * total.most**q
-    exponent = exponent + 2 * (len(below) + 1) * UNIT * reach + UNDERFLOW
-    relative = relative + 2 * exponent + (_LIBRARY + 2 * len(below) + 2) * UNIT
+    exponent = exponent + 2 * (len(below) + 1) * ROUNDOFF * reach + UNDERFLOW
+    relative = relative + 2 * exponent + (_LIBRARY_ULPS + 2 * len(below) + 2) * ROUNDOFF
     # The other factors multiply e^(a - q m) before the division: partial products may be larger.
     grown = reduce(mul, (np.maximum(v.magnitude + error, 1.0) for v, error in rest), most)
-    is_near = (relative < _FAR) & (grown * np.maximum(size, 1.0) < _OVERFLOW)
+    is_near = (relative < _MAX_RELATIVE) & (grown * np.maximum(size, 1.0) < _OVERFLOW)
     underflow = len(parts) * UNDERFLOW * grown / (least * np.minimum(most, 1.0))
-    error = np.where(is_near & (least > 1 / _OVERFLOW), _NEAR * size * relative, np.inf)
-    return _product_error([*rest, (wrap(-size, size), error + underflow)]) + underflow
+    error = np.where(is_near & (least > 1 / _OVERFLOW), _PRODUCT_FACTOR * size * relative, np.inf)
+    return _product_error([*rest, (unchecked(-size, size), error + underflow)]) + underflow
 
 
 def _where_error(condition: Pair, yes: Pair, no: Pair) -> FloatArray:
@@ -475,10 +476,10 @@ def _where_error(condition: Pair, yes: Pair, no: Pair) -> FloatArray:
 
 def _norm_error(size: FloatArray, inner: Sequence[Pair]) -> FloatArray:
     k, errors = len(inner), sum(error for _, error in inner)
-    return np.asarray(errors + (k + 4) * UNIT * (size + errors) + k * _SHORT)
+    return np.asarray(errors + (k + 4) * ROUNDOFF * (size + errors) + k * _NORM_UNDERFLOW)
 
 
-def _along_error(inner: Sequence[Pair]) -> FloatArray:
+def _norm_slope_error(inner: Sequence[Pair]) -> FloatArray:
     direction = inner[len(inner) // 2 :]
     return np.asarray(2.0 * sum(value.magnitude + error for value, error in direction))
 
@@ -486,12 +487,12 @@ def _along_error(inner: Sequence[Pair]) -> FloatArray:
 def _huber_error(size: FloatArray, pair: Pair, width: Scalar) -> FloatArray:
     value, error = pair
     steep = 2.0 * np.minimum(value.magnitude + error, float(width) * UP)
-    return np.asarray(steep * error + 8.0 * UNIT * (size + steep * error) + 4.0 * UNDERFLOW)
+    return np.asarray(steep * error + 8.0 * ROUNDOFF * (size + steep * error) + 4.0 * UNDERFLOW)
 
 
 _ERRORS: dict[str, Callable[[Expression, FloatArray, Sequence[Pair]], FloatArray]] = {
     Op.SYMBOL: lambda _, __, ___: np.full(1, UNDERFLOW),
-    Op.NUMBER: lambda _, size, __: size * UNIT,
+    Op.NUMBER: lambda _, size, __: size * ROUNDOFF,
     Op.ADD: lambda _, __, inner: _sum_error(inner),
     Op.MUL: lambda _, __, inner: _product_error(inner),
     Op.POW: lambda node, _, inner: _power_error(inner[0], node.value),
@@ -504,6 +505,6 @@ _ERRORS: dict[str, Callable[[Expression, FloatArray, Sequence[Pair]], FloatArray
     Op.SIGN: lambda _, __, inner: np.where(_undecided(inner[0]), 2.0, 0.0),
     Op.WHERE: lambda _, __, inner: _where_error(*inner),
     Op.NORM: lambda _, size, inner: _norm_error(size, inner),
-    Op.ALONG: lambda _, __, inner: _along_error(inner),
+    Op.NORM_SLOPE: lambda _, __, inner: _norm_slope_error(inner),
     Op.HUBER: lambda node, size, inner: _huber_error(size, inner[0], node.value),
 }

@@ -1,7 +1,7 @@
 """Expressions: immutable nodes of a directed acyclic graph over a closed list of operations.
 
     number, symbol, a + b + ..., a * b * ..., a**c, exp, log,
-    abs, sign, max, where, norm, along, huber
+    abs, sign, max, where, norm, norm_slope, huber
 
 Python's operators build a node in constant time and simplify nothing; ``canonical`` (see
 ``sottovoce.formula.canonical``) brings a formula once into the form that everything else reads.
@@ -13,7 +13,7 @@ derivative of a convex formula is a subgradient:
 
     |a|' = sign(a) a'                     sign(0) = 0
     max(a, b)' = where(a - b, a', b')     where(d, y, n) = y if d > 0 else n
-    ||a||' = along(a, a')                 along(a, b) = a'b / ||a||, 0 at a = 0
+    ||a||' = norm_slope(a, a')                 norm_slope(a, b) = a'b / ||a||, 0 at a = 0
     huber(a; M) = a^2 where |a| <= M, M (2 |a| - M) beyond
 """
 
@@ -49,7 +49,7 @@ _exact: ContextVar[bool] = ContextVar("exact", default=False)
 
 
 @contextmanager
-def exactly() -> Iterator[None]:
+def exact_arithmetic() -> Iterator[None]:
     """Never round a constant inside: fractions may have any size, exp(2) and 2**(1/2) stay.
 
     What is derived from a formula of integers and fractions then equals its derivation in the
@@ -62,7 +62,7 @@ def exactly() -> Iterator[None]:
         _exact.reset(token)
 
 
-def is_exact() -> bool:
+def in_exact_arithmetic() -> bool:
     """Whether constants must not be rounded now."""
     return _exact.get()
 
@@ -82,14 +82,14 @@ class Op:
     MAX: Final = "max"
     WHERE: Final = "where"
     NORM: Final = "norm"
-    ALONG: Final = "along"
+    NORM_SLOPE: Final = "norm_slope"
     HUBER: Final = "huber"
 
 
 NONSMOOTH = frozenset((Op.ABS, Op.MAX, Op.NORM, Op.HUBER))
 """Convex operations that are not smooth; users write these."""
 
-SLOPES = frozenset((Op.SIGN, Op.WHERE, Op.ALONG))
+SLOPES = frozenset((Op.SIGN, Op.WHERE, Op.NORM_SLOPE))
 """What derivatives of these are made of."""
 
 
@@ -337,7 +337,7 @@ def scalar(value: SupportsFloat) -> Scalar:
         top, below = int(value.numerator), int(value.denominator)
         if below == 1:
             return _checked(top)
-        if max(abs(top), below).bit_length() <= _MAX_BITS or is_exact():
+        if max(abs(top), below).bit_length() <= _MAX_BITS or in_exact_arithmetic():
             return Fraction(top, below)
     try:
         return _checked(float(value) or math.ulp(0) * bool(value))
@@ -347,7 +347,7 @@ def scalar(value: SupportsFloat) -> Scalar:
 
 def _checked(value: int | float) -> Scalar:
     if type(value) is int:
-        if value.bit_length() <= _MAX_BITS or is_exact():
+        if value.bit_length() <= _MAX_BITS or in_exact_arithmetic():
             return value
         value = float(value) if value.bit_length() <= 1024 else math.inf
     if not math.isfinite(value):

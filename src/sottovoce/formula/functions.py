@@ -78,7 +78,7 @@ def logsumexp(*terms: object) -> Expression:
 
     It lies between max_i a_i and max_i a_i + ln r.
     """
-    exponentials = (node(Op.EXP, (a,)) for a in _listed("logsumexp", terms))
+    exponentials = (node(Op.EXP, (a,)) for a in _operands("logsumexp", terms))
     return node(Op.LOG, (node(Op.ADD, tuple(exponentials)),))
 
 
@@ -89,7 +89,7 @@ def maximum(*terms: object) -> Expression:
     A piecewise-linear cost is the maximum of its pieces. Python's ``max`` cannot be used: it asks
     formulas which one is larger.
     """
-    return node(Op.MAX, tuple(_listed("maximum", terms)))
+    return node(Op.MAX, tuple(_operands("maximum", terms)))
 
 
 @entrywise(least=2)
@@ -98,7 +98,7 @@ def minimum(*terms: object) -> Expression:
 
     It is written -max(-a_1, ..., -a_r).
     """
-    return -node(Op.MAX, tuple(-a for a in _listed("minimum", terms)))
+    return -node(Op.MAX, tuple(-a for a in _operands("minimum", terms)))
 
 
 @entrywise()
@@ -109,12 +109,12 @@ def pos(argument: object) -> Expression:
 
 def norm(*terms: object) -> Expression:
     """The Euclidean norm sqrt(a_1^2 + ... + a_r^2), with a_1, ..., a_r -> terms or an array."""
-    return node(Op.NORM, tuple(_listed("norm", terms)))
+    return node(Op.NORM, tuple(_operands("norm", terms)))
 
 
 def sum_squares(*terms: object) -> Expression:
     """The sum of squares a_1^2 + ... + a_r^2, with a_1, ..., a_r -> terms or an array; convex."""
-    return node(Op.ADD, (number(0), *(a**2 for a in _listed("sum_squares", terms))))
+    return node(Op.ADD, (number(0), *(a**2 for a in _operands("sum_squares", terms))))
 
 
 @entrywise()
@@ -126,7 +126,7 @@ def huber(argument: object, width: object = 1) -> Expression:
     return node(Op.HUBER, (expression(argument),), m.value)
 
 
-def _listed(name: str, terms: Sequence[object]) -> list[Expression]:
+def _operands(name: str, terms: Sequence[object]) -> list[Expression]:
     """The operands of a call, given one by one or in an array."""
     first = terms[0] if len(terms) == 1 else None
     flat = np.ravel(np.array(list(first), dtype=object)) if isinstance(first, Iterable) else terms

@@ -66,14 +66,14 @@ class Interval:
         return np.maximum(-self.lower, self.upper)
 
     def __neg__(self) -> Interval:
-        return wrap(-self.upper, -self.lower)
+        return unchecked(-self.upper, -self.lower)
 
     @_without_warnings
     def __add__(self, other: Interval) -> Interval:
         lower, below = _two_sum(self.lower, other.lower)
         upper, above = _two_sum(self.upper, other.upper)
         # NaN, the error of an infinite or overflowing sum, counts as inexact.
-        return wrap(*_outward(lower, upper, below >= 0, above <= 0))
+        return unchecked(*_outward(lower, upper, below >= 0, above <= 0))
 
     def __sub__(self, other: Interval) -> Interval:
         return self + -other
@@ -96,7 +96,7 @@ class Interval:
         # A step outward must not cost the sign, which monotonicity tests rest on.
         np.maximum(lower, 0, out=lower, where=((a >= 0) & (c >= 0)) | ((b <= 0) & (d <= 0)))
         np.minimum(upper, 0, out=upper, where=((a >= 0) & (d <= 0)) | ((b <= 0) & (c >= 0)))
-        return wrap(lower, upper)
+        return unchecked(lower, upper)
 
     @_without_warnings
     def reciprocal(self) -> Interval:
@@ -112,7 +112,7 @@ class Interval:
         zero = (a == 0) & (b == 0)
         np.copyto(lower, -np.inf, where=((a < 0) & (b >= 0)) | zero)
         np.copyto(upper, np.inf, where=((a <= 0) & (b > 0)) | zero)
-        return wrap(lower, upper)
+        return unchecked(lower, upper)
 
     def power(self, exponent: Scalar) -> Interval:
         """Enclose x**exponent, over the x >= 0 alone unless the exponent is an integer."""
@@ -122,9 +122,9 @@ class Interval:
         if q < 0:
             return self.power(-q).reciprocal()
         if q.denominator == 1:
-            return _whole_power(self, q.numerator)
+            return _integer_power(self, q.numerator)
         if q.denominator == 2:
-            return _nonnegative_power(root(self.clip()), q.numerator)
+            return _nonnegative_power(square_root(self.nonnegative_part()), q.numerator)
         return self._real_power(constant(q))
 
     @_without_warnings
@@ -137,16 +137,16 @@ class Interval:
         return _widened(
             np.where(self.lower < _TINY, 0.0, np.minimum(*low)),
             np.where(self.upper > 0, np.maximum(*high), 0.0),
-        ).clip()
+        ).nonnegative_part()
 
-    def clip(self) -> Interval:
+    def nonnegative_part(self) -> Interval:
         """Keep the nonnegative part; 0 where there is none."""
-        return wrap(np.maximum(self.lower, 0.0), np.maximum(self.upper, 0.0))
+        return unchecked(np.maximum(self.lower, 0.0), np.maximum(self.upper, 0.0))
 
     @_without_warnings
     def exp(self) -> Interval:
         """Enclose the exponential."""
-        return _widened(np.exp(self.lower), np.exp(self.upper)).clip()
+        return _widened(np.exp(self.lower), np.exp(self.upper)).nonnegative_part()
 
     @_without_warnings
     def log(self) -> Interval:
@@ -168,7 +168,7 @@ def _set_ends(target: Interval, lower: FloatArray, upper: FloatArray) -> None:
         object.__setattr__(target, name, end)
 
 
-def wrap(lower: npt.ArrayLike, upper: npt.ArrayLike) -> Interval:
+def unchecked(lower: npt.ArrayLike, upper: npt.ArrayLike) -> Interval:
     """Build an interval from fresh ends known to be in order, without checks or copies."""
     result = object.__new__(Interval)
     _set_ends(result, np.asarray(lower), np.asarray(upper))
@@ -194,7 +194,7 @@ def _outward(
 def _widened(lower: FloatArray, upper: FloatArray) -> Interval:
     """Allow for the error of a library function."""
     lower = np.minimum(lower, _LARGEST)  # where the function overflowed
-    return wrap(
+    return unchecked(
         lower - np.abs(lower) * _SLACK - _TINY,
         upper + np.abs(upper) * _SLACK + _TINY,
     )
@@ -218,21 +218,21 @@ def _nonnegative_power(base: Interval, exponent: int) -> Interval:
     return result
 
 
-def _whole_power(base: Interval, exponent: int) -> Interval:
-    positive, negative = base.clip(), (-base).clip()
+def _integer_power(base: Interval, exponent: int) -> Interval:
+    positive, negative = base.nonnegative_part(), (-base).nonnegative_part()
     if exponent % 2 == 1:
         # One of the two parts is 0 at each end, so the difference is exact.
         return _nonnegative_power(positive, exponent) - _nonnegative_power(negative, exponent)
-    size = wrap(np.maximum(positive.lower, negative.lower), base.magnitude)
+    size = unchecked(np.maximum(positive.lower, negative.lower), base.magnitude)
     return _nonnegative_power(size, exponent)
 
 
 @_without_warnings
-def root(base: Interval) -> Interval:
+def square_root(base: Interval) -> Interval:
     """Enclose the square root of a nonnegative interval."""
     lower, upper = np.asarray(np.sqrt(base.lower)), np.asarray(np.sqrt(base.upper))
     exact = [_fits_float32(r) & (r * r == x) for r, x in ((lower, base.lower), (upper, base.upper))]
-    return wrap(*_outward(lower, upper, *exact)).clip()
+    return unchecked(*_outward(lower, upper, *exact)).nonnegative_part()
 
 
 @lru_cache(maxsize=4096, typed=True)

@@ -18,7 +18,7 @@ import numpy as np
 
 from sottovoce.formula.canonical import addends, factors
 from sottovoce.formula.expression import ZERO, Expression, Op
-from sottovoce.formula.intervals import BoolArray, Interval, constant, wrap
+from sottovoce.formula.intervals import BoolArray, Interval, constant, unchecked
 
 Values: TypeAlias = Mapping[Expression, Interval]
 
@@ -54,7 +54,7 @@ def exponentials(expr: Expression) -> tuple[Exponential, ...]:
     )
 
 
-def certainly_positive(expr: Expression, values: Values) -> BoolArray:
+def is_proven_positive(expr: Expression, values: Values) -> BoolArray:
     """Where a sum of exponentials is positive because no weight is negative and one positive."""
     least = [term.weight_in(values).lower for term in exponentials(expr)]
     if not least:
@@ -64,7 +64,7 @@ def certainly_positive(expr: Expression, values: Values) -> BoolArray:
 
 def logarithm(expr: Expression, values: Values) -> Interval | None:
     """Enclose ``ln S``, which rises with every a_k and c_k; None unless no weight is negative."""
-    if not np.all(certainly_positive(expr, values)):
+    if not np.all(is_proven_positive(expr, values)):
         return None
     terms = [(t.weight_in(values), t.argument_in(values)) for t in exponentials(expr)]
     ends = []
@@ -72,27 +72,30 @@ def logarithm(expr: Expression, values: Values) -> Interval | None:
         points = [(getattr(c, end), getattr(a, end)) for c, a in terms]
         largest = reduce(np.maximum, (a for _, a in points))
         m = np.where(np.isfinite(largest), largest, 0.0)
-        T = reduce(add, (wrap(c, c) * (wrap(a, a) - wrap(m, m)).exp() for c, a in points))
-        ends.append(getattr(T.log() + wrap(m, m), end))
-    return wrap(*ends)
+        T = reduce(
+            add,
+            (unchecked(c, c) * (unchecked(a, a) - unchecked(m, m)).exp() for c, a in points),
+        )
+        ends.append(getattr(T.log() + unchecked(m, m), end))
+    return unchecked(*ends)
 
 
-def divides(factor: Expression) -> bool:
+def is_reciprocal_sum(factor: Expression) -> bool:
     """Whether a factor is a negative power of a sum of exponentials."""
     return factor.op == Op.POW and factor.value < 0 and bool(exponentials(factor.args[0]))
 
 
-def share(parts: Sequence[Expression], values: Values) -> Interval | None:
+def enclose_softmax(parts: Sequence[Expression], values: Values) -> Interval | None:
     """Enclose a product with ``e^(a_i) / S``, which is ``1 / (c_i + sum_j c_j e^(a_j - a_i))``.
 
     None unless there is one such quotient and no weight is negative.
     """
     a = argument_of(parts)
-    below = [f for f in parts if divides(f) and f.value == -1]
+    below = [f for f in parts if is_reciprocal_sum(f) and f.value == -1]
     if a is ZERO or len(below) != 1:
         return None
     terms = exponentials(below[0].args[0])
-    positive = np.all(certainly_positive(below[0].args[0], values))
+    positive = np.all(is_proven_positive(below[0].args[0], values))
     if not positive or all(t.argument is not a for t in terms):
         return None
     ratios = (

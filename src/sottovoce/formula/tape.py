@@ -1,4 +1,4 @@
-"""Tapes: several formulas as one list of operations, each distinct subexpression once.
+"""Evaluation of several canonical formulas, each distinct subexpression once.
 
 ``Lowering`` writes canonical formulas as elementary float64 operations. It fixes the operations and
 their order, so that every evaluator has the same bits: sums and products from the left; a common
@@ -76,8 +76,8 @@ class Lowering(ABC, Generic[_Value]):
             return self.fold("max", operands)
         if expr.op == Op.NORM:
             return self.operation("sqrt", self._dot(operands, operands))
-        if expr.op == Op.ALONG:
-            return self._along(operands)
+        if expr.op == Op.NORM_SLOPE:
+            return self._norm_slope(operands)
         if expr.op == Op.HUBER:
             return self._huber(operands[0], self.number(float(expr.value)))
         return self.operation(expr.op, *operands)
@@ -148,7 +148,7 @@ class Lowering(ABC, Generic[_Value]):
     def _dot(self, a: Sequence[_Value], b: Sequence[_Value]) -> _Value:
         return self.fold("add", [self.operation("mul", *pair) for pair in zip(a, b, strict=True)])
 
-    def _along(self, operands: Sequence[_Value]) -> _Value:
+    def _norm_slope(self, operands: Sequence[_Value]) -> _Value:
         """``a'b / ||a||``, 0 at a = 0."""
         a, b = operands[: len(operands) // 2], operands[len(operands) // 2 :]
         top, length = self._dot(a, b), self.operation("sqrt", self._dot(a, a))

@@ -119,10 +119,12 @@ def _write_bound(expr: Expression, style: _Notation) -> tuple[str, int]:
     if expr.op in (Op.MUL, Op.POW):
         return _product(expr, style)
     if style is _PlainText and _is_logsumexp(expr):
-        terms = sorted((name_keys(t), _listed(t.args, style)) for t in addends(expr.args[0]))
+        terms = sorted(
+            (name_keys(t), _join_arguments(t.args, style)) for t in addends(expr.args[0])
+        )
         return style.call("logsumexp", ", ".join(text for _, text in terms), "")
     width = "" if expr.value is None else _write(number(expr.value), _SUM, style)
-    return style.call(expr.op, _listed(expr.args, style), width)
+    return style.call(expr.op, _join_arguments(expr.args, style), width)
 
 
 def _sum(expr: Expression, style: _Notation) -> str:
@@ -145,7 +147,7 @@ def _product(expr: Expression, style: _Notation) -> tuple[str, int]:
     below = [power(f, -1) for f in factors(rest) if base_exponent(f)[1] < 0]
     if _is_minimum(expr):
         scale = -scale
-        texts = [style.call("min", _listed(map(negate, above[0].args), style), "")[0]]
+        texts = [style.call("min", _join_arguments(map(negate, above[0].args), style), "")[0]]
     else:
         texts = _factors(above, style)
     top, bottom = (scale, 1) if isinstance(scale, float) else scale.as_integer_ratio()
@@ -160,7 +162,7 @@ def _factors(parts: Iterable[Expression], style: _Notation) -> list[str]:
     return [text for *_, text in pieces]
 
 
-def _listed(arguments: Iterable[Expression], style: _Notation) -> str:
+def _join_arguments(arguments: Iterable[Expression], style: _Notation) -> str:
     return ", ".join(_write(a, _SUM, style) for a in arguments)
 
 

@@ -15,9 +15,9 @@ from sottovoce.certificate.certificate import TOLERANCE, Certificate
 from sottovoce.certificate.sensitivity import Sensitivity, sensitivity
 from sottovoce.certificate.supremum import cached_supremum
 from sottovoce.errors import CertificateError, InputError, PrivacyError
-from sottovoce.formula.derive import derivative, exact
-from sottovoce.formula.enclosure import UNDERFLOW, UNIT, UP, evaluate, evaluation_error
-from sottovoce.formula.expression import Expression, exactly
+from sottovoce.formula.derive import derivative, rationalise
+from sottovoce.formula.enclosure import ROUNDOFF, UNDERFLOW, UP, evaluate, evaluation_error
+from sottovoce.formula.expression import Expression, exact_arithmetic
 from sottovoce.formula.intervals import Interval
 from sottovoce.paper.paper_release import RELEASE
 from sottovoce.privacy.adjacency import Adjacency, Everything
@@ -61,7 +61,7 @@ class GradientEntry:
     formula: Expression
 
 
-@exactly()
+@exact_arithmetic()
 def certified_constants(cloud: CloudView) -> tuple[Constants, float]:
     """Certify what Theorems 2 and 3 multiply by ``kappa(delta, epsilon) B``, over the original X.
 
@@ -76,7 +76,7 @@ def certified_constants(cloud: CloudView) -> tuple[Constants, float]:
     )
     if any(family.sums for family in cloud.constraints):
         raise refusal
-    g = [exact(row) for family in cloud.constraints for row in family.named]
+    g = [rationalise(row) for family in cloud.constraints for row in family.named]
     box = {
         s: (float(low), float(high))
         for group in cloud.groups
@@ -244,7 +244,7 @@ def _bound_errors(cloud: CloudView, entries: Sequence[GradientEntry]) -> tuple[A
     error = np.array([float(evaluation_error(h, box).max()) for h in formulas])
     size = np.array([float(evaluate(h, box)[h].magnitude.max()) for h in formulas])
     offset = np.abs(np.concatenate([[], *(family.offset for family in cloud.constraints)]))
-    error[: len(rows)] = (offset * UNIT * 2 + UNDERFLOW + error[: len(rows)]) * UP
+    error[: len(rows)] = (offset * ROUNDOFF * 2 + UNDERFLOW + error[: len(rows)]) * UP
     size[: len(rows)] += offset
     return error, np.asarray((size + error) * (1.0 + 2.0**-20))
 

@@ -6,14 +6,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import count as count_from
-from typing import NoReturn
+from typing import NoReturn, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sottovoce.arguments import array
 from sottovoce.errors import ProblemError
-from sottovoce.formula.canonical import add, addends, canonical, multiply, negate
+from sottovoce.formula.canonical import add, addends, canonical, multiply
 from sottovoce.formula.expression import ZERO, Expression, expression, number, symbol
 from sottovoce.formula.functions import formula_array
 from sottovoce.formula.order import in_order
@@ -104,30 +104,24 @@ class FleetSum:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Constraint:
-    """A family of ``rows`` constraints: ``sums + rest + linear + offset <= 0``, or ``= 0``.
+class SumRows:
+    """Rows ``sums + rest + linear + offset``.
 
     Attributes:
-        name: what people call it.
-        sums: sums over fleets, each with ``rows`` rows.
+        sums: sums over fleets, each with as many rows.
         rest: a formula per row over agents stated one by one, or nothing at all.
         offset: a constant per row.
-        equality: whether the rows must be 0 instead of at most 0.
         linear: what rows add that is linear in states of agents stated one by one.
-        hard: whether a physical limit stands behind it, see ``hard``.
     """
 
-    name: str
-    sums: tuple[FleetSum, ...]
-    rest: tuple[Expression, ...]
+    sums: tuple[FleetSum, ...] = ()
+    rest: tuple[Expression, ...] = ()
     offset: Array
-    equality: bool = False
     linear: Linear | None = None
-    hard: bool = False
 
     @property
     def rows(self) -> int:
-        """How many scalar constraints the family has."""
+        """How many rows there are."""
         return int(self.offset.size)
 
     @property
@@ -145,20 +139,36 @@ class Constraint:
             add(e, number(c)) for e, c in zip(self.named, self.offset, strict=bool(self.named))
         )
 
+    def times(self, factor: float) -> Self:
+        """The rows times a number."""
+        by = number(factor)
+        return replace(
+            self,
+            sums=tuple(part.mapped(partial(multiply, by)) for part in self.sums),
+            rest=tuple(multiply(by, e) for e in self.rest),
+            offset=read_only(factor * self.offset),
+            linear=None if self.linear is None else self.linear.times(factor),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Constraint(SumRows):
+    """A family of rows that must be at most 0, or 0.
+
+    Attributes:
+        name: what people call it.
+        equality: whether the rows must be 0 instead of at most 0.
+        hard: whether a physical limit stands behind it, see ``hard``.
+    """
+
+    name: str
+    equality: bool = False
+    hard: bool = False
+
     def __bool__(self) -> NoReturn:
         raise ProblemError(
             "a comparison of sums must be stated, got a question for its truth: write a chain "
             "1 <= total <= 5 as two rows total >= 1 and total <= 5"
-        )
-
-    def negative(self) -> Constraint:
-        """The rows times -1."""
-        return replace(
-            self,
-            sums=tuple(part.mapped(negate) for part in self.sums),
-            rest=tuple(map(negate, self.rest)),
-            offset=read_only(-self.offset),
-            linear=None if self.linear is None else self.linear.times(-1.0),
         )
 
     def over(self, groups: Mapping[str, Group]) -> Constraint:
@@ -183,18 +193,13 @@ class Constraint:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Total:
+class Total(SumRows):
     """Left side of a family of constraints: sums over fleets, linear rows; compare it.
 
     Totals are added, multiplied by numbers, and compared with <= or >=. One over agents stated one
     by one alone, ``A @ x``, is an array of formulas as well: ``abs(A @ x) <= b``,
     ``sv.norm(A @ x)``, ``(A @ x)[0]``.
     """
-
-    sums: tuple[FleetSum, ...]
-    rest: tuple[Expression, ...]
-    offset: Array
-    linear: Linear | None = None
 
     def __array_ufunc__(
         self, ufunc: np.ufunc, method: str, *inputs: State, **settings: object
@@ -208,8 +213,7 @@ class Total:
 
     def _array(self) -> State:
         """The rows as formulas of named agents' states and of symbols for sums over fleets."""
-        named = (replace(self, sums=()) <= 0.0).named or (ZERO,) * len(self)
-        rows = [add(e, number(c)) for e, c in zip(named, self.offset, strict=True)]
+        rows = [*self.formulas] or [number(c) for c in self.offset]
         for part in self.sums:
             serial = next(_serials)
             names = (RowName(f"total {serial}[{r + 1}]", part, r) for r in range(part.rows))
@@ -217,7 +221,7 @@ class Total:
         return formula_array(rows)
 
     def __len__(self) -> int:
-        return int(self.offset.size)
+        return self.rows
 
     def __getitem__(self, row: State) -> State:
         return self._array()[row]
@@ -246,14 +250,7 @@ class Total:
                 "a total must be multiplied by one number, got "
                 f"{type(factor).__name__}: multiply the terms inside it, or the rows of A in A @ x"
             )
-        scale = float(_numbers(factor))
-        by = number(scale)
-        return Total(
-            sums=tuple(part.mapped(partial(multiply, by)) for part in self.sums),
-            rest=tuple(multiply(by, e) for e in self.rest),
-            offset=read_only(scale * self.offset),
-            linear=None if self.linear is None else self.linear.times(scale),
-        )
+        return self.times(float(_numbers(factor)))
 
     __rmul__ = __mul__
 
@@ -265,7 +262,7 @@ class Total:
 
     def __add__(self, other: State) -> Total:
         if isinstance(other, Total):
-            self._require_rows(other.offset.size)
+            self._require_rows(other.rows)
             return Total(
                 sums=self.sums + other.sums,
                 rest=_add_rows(self.rest, other.rest),
@@ -273,7 +270,7 @@ class Total:
                 linear=self.linear if other.linear is None else other.linear.plus(self.linear),
             )
         if isinstance(other, Expression) and not canonical(other).is_number:
-            return replace(self, rest=_add_rows(self.rest, (canonical(other),) * self.offset.size))
+            return replace(self, rest=_add_rows(self.rest, (canonical(other),) * self.rows))
         constant = np.atleast_1d(_numbers(other))
         if constant.size != 1:
             self._require_rows(constant.size)
@@ -305,9 +302,9 @@ class Total:
     __hash__ = object.__hash__
 
     def _require_rows(self, got: int) -> None:
-        if got != self.offset.size:
+        if got != self.rows:
             raise ProblemError(
-                f"both sides must have the same number of rows: {self.offset.size} on the left, "
+                f"both sides must have the same number of rows: {self.rows} on the left, "
                 f"got {got} on the right"
             )
 
@@ -349,7 +346,7 @@ def total_over(group: Group, terms: Sequence[Expression], weights: Weights = Non
         what = f"A in A @ x, weights over {group.name},"
         checked_weights = _matrix(weights, group.count, what, f"agent of {group.name}")
     part = FleetSum(group=group, terms=tuple(terms), weights=checked_weights)
-    return Total(sums=(part,), rest=(), offset=read_only(np.zeros(part.rows)))
+    return Total(sums=(part,), offset=read_only(np.zeros(part.rows)))
 
 
 def one_by_one(stated: Total) -> Total:
@@ -371,8 +368,8 @@ def without_rows(formula: Expression, among: Set[Agents] | None = None) -> Expre
     for s in row_symbols(formula):
         part = s.value.part
         if among is None or not among.isdisjoint(owners(part.terms)):
-            whole = Total(sums=(part,), rest=(), offset=read_only(np.zeros(part.rows)))
-            values[s] = (one_by_one(whole) <= 0.0).formulas[s.value.row]
+            whole = Total(sums=(part,), offset=read_only(np.zeros(part.rows)))
+            values[s] = one_by_one(whole).formulas[s.value.row]
     return rewritten(formula, values) if values else formula
 
 
@@ -402,7 +399,6 @@ def _written_out(part: FleetSum) -> Total:
         row, column, values = map(np.concatenate, zip(*entries, strict=True))
         linear = linear_of(agents.symbols, part.rows, (row, column, values))
     return Total(
-        sums=(),
         rest=tuple(add(*terms) for terms in rest) if any(rest) else (),
         offset=read_only(np.zeros(part.rows)),
         linear=linear,
@@ -413,7 +409,7 @@ def linear_total(symbols: Sequence[Expression], weights: Weights) -> Total:
     """Return the sums ``W x`` over components of states, to be compared with <= or >=."""
     matrix = _matrix(weights, len(symbols), "A in A @ x", "component of the states")
     linear = linear_rows(symbols, matrix)
-    return Total(sums=(), rest=(), offset=read_only(np.zeros(linear.rows)), linear=linear)
+    return Total(offset=read_only(np.zeros(linear.rows)), linear=linear)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -33,7 +33,7 @@ from sottovoce.formula.canonical import (
 )
 from sottovoce.formula.curvature import curvature
 from sottovoce.formula.derive import is_affine, is_smooth
-from sottovoce.formula.enclosure import demands
+from sottovoce.formula.enclosure import domain_conditions
 from sottovoce.formula.expression import ZERO, Expression, Op, Scalar, number, scalar, symbol
 from sottovoce.formula.order import in_order
 from sottovoce.formula.tape import tape
@@ -89,7 +89,7 @@ class CostTerm:
     @property
     def everywhere(self) -> bool:
         """Whether it is convex and defined for all numbers, not only where its sums can be."""
-        return curvature(self.formula).is_convex and not demands(self.formula)
+        return curvature(self.formula).is_convex and not domain_conditions(self.formula)
 
 
 def plain_cost(formula: Expression, named: Set[Agents]) -> Expression:

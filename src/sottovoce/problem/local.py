@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 from sottovoce.arguments import entries
 from sottovoce.errors import ConvexityError, InputError, ProblemError
 from sottovoce.formula.canonical import expand, substitute
-from sottovoce.formula.curvature import BoxSigns, Calculus
+from sottovoce.formula.curvature import BoxSigns, ConvexityRules
 from sottovoce.formula.derive import derivative
-from sottovoce.formula.enclosure import demands
+from sottovoce.formula.enclosure import domain_conditions
 from sottovoce.formula.expression import ZERO, Expression
 from sottovoce.formula.order import in_order
 from sottovoce.formula.tape import tape
@@ -173,14 +173,14 @@ def read_start(given: object, group: Group) -> Array:
     return array
 
 
-def rules_of(group: Group) -> Calculus:
+def rules_of(group: Group) -> ConvexityRules:
     """Return the rules of convexity on the box that holds all agents of a group."""
     box = {
         s: (float(group.lower[:, c].min()), float(group.upper[:, c].max()))
         for c, s in enumerate(group.symbols)
     }
     box |= {s: (float(a.min()), float(a.max())) for s, a in group.parameters.items()}
-    return Calculus(group.symbols, BoxSigns(box, group.parameters))
+    return ConvexityRules(group.symbols, BoxSigns(box, group.parameters))
 
 
 def require_convex_row(row: Row, group: Group, where: str) -> None:
@@ -218,7 +218,7 @@ def component_bounds(
     c = next(c for c, s in enumerate(group.symbols) if s is symbol)
     lower, upper = np.array(box[0]), np.array(box[1])
     slope = expand(derivative(row.g, symbol))
-    if symbol not in slope.symbols and not demands(row.g):
+    if symbol not in slope.symbols and not domain_conditions(row.g):
         low, high = _affine_ends(row, symbol, slope, group)
     elif group.count > 1:
         return None
@@ -295,7 +295,7 @@ def _lowest(g: Expression, symbol: Expression, low: float, high: float) -> list[
     Where g is not defined, the operand that is outside its domain says which way to go.
     """
     first = [(_value_of(base, symbol), relation, _value_of(derivative(base, symbol), symbol))
-             for base, relation, _ in demands(g)]  # fmt: skip
+             for base, relation, _ in domain_conditions(g)]  # fmt: skip
     slope = _value_of(derivative(g, symbol), symbol)
 
     def uphill(t: float) -> float:

@@ -378,7 +378,7 @@ class _SumsBuilder:
         for first, family in numbered(self.families):  # total >= 2 is -total <= -2
             known |= {
                 key: (first + r, -1)
-                for r, key in enumerate(row_keys(family.negative()))
+                for r, key in enumerate(row_keys(family.times(-1.0)))
                 if first + r not in inside and key not in known
             }
         rows: list[int] = []

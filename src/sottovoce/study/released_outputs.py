@@ -283,7 +283,7 @@ _OPERATIONS: dict[str, Callable[[list[Array], Any], Array | float]] = {
     Op.MAX: lambda a, _: reduce(np.maximum, a),
     Op.WHERE: lambda a, _: np.where(a[0] > 0.0, a[1], a[2]),
     Op.NORM: lambda a, _: _norm(a),
-    Op.ALONG: lambda a, _: _inner_over_length(a),
+    Op.NORM_SLOPE: lambda a, _: _inner_over_length(a),
     Op.HUBER: lambda a, m: np.where(
         np.abs(a[0]) <= m, a[0] * a[0], float(m) * (2.0 * np.abs(a[0]) - float(m))
     ),
