@@ -83,11 +83,12 @@ def address_of(argument: str, value: object) -> Address:
     schema, mark = given.pop("schema", "sottovoce"), given.pop("mark", "")
     # A part of a password with a bare @ or / must not pass for a host, which messages show.
     misplaced = text.count("@") != parts.netloc.count("@") or text.count("@") > 1
-    if misplaced or parts.fragment or not (_SCHEMA.fullmatch(schema) and _HOSTS.fullmatch(hosts)):
+    unlike = misplaced or parts.fragment or "://" not in text
+    if unlike or not (_SCHEMA.fullmatch(schema) and _HOSTS.fullmatch(hosts)):
         raise wrong
     url = parts._replace(scheme="postgresql", query=urlencode(given)).geturl()
-    if not parts.netloc:  # geturl drops the slashes of an address without a host
-        url = url.replace("postgresql:", "postgresql://", 1)
+    if not parts.netloc:  # geturl drops these slashes
+        url = url.replace(":", "://", 1)
     return Address(
         name=f"postgresql://{hosts}{parts.path}?schema={schema}",
         url=url,

@@ -3,29 +3,46 @@
 from __future__ import annotations
 
 import asyncio
+import logging
+import sys
 import time
-from collections.abc import Iterator
+import traceback
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from network_harness import completed, free_port, member, plan_for, run, serving
+import typer
+from network_harness import completed, free_port, member, plan_for, run, serving, words_of
+from test_canary import CANARIES, spellings
+from test_canary import problem as canary_problem
 from test_store import record, released
 from test_store_damage import fill
+from typer.testing import CliRunner
 
 from databases import Server, needs_postgres
-from sottovoce.errors import BudgetError, PrivacyError, RollbackError
+from sottovoce.cli.accounts import grant_command
+from sottovoce.cli.services import status_command
+from sottovoce.errors import (
+    BudgetError,
+    InputError,
+    PrivacyError,
+    RollbackError,
+    SottovoceError,
+    UnavailableError,
+)
 from sottovoce.network.agent import Agent
 from sottovoce.network.cloud import Cloud
 from sottovoce.network.failures import DiskError, HaltedError, LeasedError, StoreError
 from sottovoce.network.journal import Journal
 from sottovoce.network.journal_file import SCHEMA
-from sottovoce.network.journal_schema import LEASE_SECONDS
+from sottovoce.network.journal_schema import LEASE_SECONDS, POLL_SECONDS
 from sottovoce.network.store import CloudStore, answers, summarise
 from sottovoce.privacy.charge import Charge, Protected
 from sottovoce.privacy.ledger import Ledger
 from sottovoce.problem.problem import Problem
+from sottovoce.study.noise import audit_store
 
 pytestmark = needs_postgres
 
@@ -158,13 +175,14 @@ def test_who_lost_the_lease_can_write_nothing(server: Server, url: str) -> None:
     stale.commit(record(2), released())  # it expired, but nobody took it over
     server.rows(url, "UPDATE lease SET expires = clock_timestamp()")
     new = CloudStore(url)
-    for write in (
+    writes: list[Callable[[], None]] = [
         lambda: stale.commit(record(3), released()),
         lambda: stale.end("halted", "an agent has a receipt of a round that it does not know"),
         lambda: stale.end("done"),
         lambda: stale.put("question", b"x"),
         stale.flush,
-    ):
+    ]
+    for write in writes:
         with pytest.raises(LeasedError):
             write()
     new.commit(record(3), released())
@@ -292,3 +310,139 @@ async def _until(cloud: Cloud, agent: Agent, rounds: int) -> None:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def test_a_standby_says_so_and_listens_once_the_lease_is_given_back(
+    url: str, paper: Problem, keys: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    standby = Cloud(plan_for(paper), keys=keys, store=url, rounds=3)
+    with caplog.at_level(logging.INFO):
+        async with serving(plan_for(paper), keys, url, rounds=3):
+            waiting = asyncio.create_task(standby.start())
+            while "standby" not in caplog.text:
+                await asyncio.sleep(0.01)
+            await asyncio.sleep(2 * POLL_SECONDS)
+            assert not standby.opened.is_set()
+        await waiting
+    assert caplog.text.count("standby") == 1
+    assert standby.opened.is_set()
+    await standby.stop()
+
+
+def test_nothing_private_reaches_the_database_or_the_logs(
+    server: Server, url: str, keys: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    stated = canary_problem(secret=True)
+    plan, ledger = plan_for(stated), granted(url, stated)
+
+    async def main() -> Any:
+        settings: dict[str, Any] = {"rounds": 15, "seed": 3, "keep_states": True, "ledger": ledger}
+        async with serving(plan, keys, url, **settings) as cloud:
+            agents = [member(stated, [i], cloud, keys, tmp_path, allow_simulated=True) for i in ALL]
+            return await completed(cloud, *agents)
+
+    with caplog.at_level(logging.DEBUG):
+        _, ended = run(main())
+    assert ended[0].x.sum() >= CANARIES[0] - 1e-9  # the private rows did count
+    server.rows(url, "CHECKPOINT")
+    seen = {str(p): p.read_bytes() for p in server.data.rglob("*") if p.is_file()}
+    with Journal.open(url) as journal:
+        digests = [row.digest for row in journal.rounds()]
+    assert all(any(digest in text for text in seen.values()) for digest in digests)
+    seen["logs"] = b"".join(map(words_of, caplog.records))
+    seen["server's log"] = server.log.read_bytes()
+    for where, text in seen.items():
+        for canary in spellings():
+            assert canary not in text, where
+    assert PASSWORD.encode() not in seen["logs"] + seen["server's log"]
+
+
+WRONG = [
+    "postgresql://sv:{}/x@127.0.0.1/db",
+    "postgresql://sv:{}?x@127.0.0.1/db",
+    "postgresql://sv:{}#x@127.0.0.1/db",
+    "postgresql://sv:{}@x@127.0.0.1/db",
+    "postgresql://sv:{}]@127.0.0.1/db",
+    "postgresql://sv:{}%zz@127.0.0.1/db",
+    "postgresql://sv:{}@127.0.0.1:port/db",
+    "postgresql://sv:{}@127.0.0.1/db?schema=No",
+    "postgresql://127.0.0.1:1/db?password={}&sslmode=unheard",
+    "postgresql:///db?password={}&nonsense=1",
+    "postgres:{}",
+    "postgresql://sv:{}@127.0.0.1:1/db",
+]
+
+
+@pytest.mark.parametrize("text", WRONG)
+def test_no_message_shows_a_password(text: str, caplog: pytest.LogCaptureFixture) -> None:
+    url = text.format(PASSWORD)
+    for use in (CloudStore, Ledger, summarise):
+        with pytest.raises(SottovoceError) as caught:
+            use(url)
+        shown = "".join(traceback.format_exception(caught.value, chain=True)[-1:])
+        assert PASSWORD not in shown + repr(caught.value) + caplog.text
+        assert caught.value.__cause__ is None  # nor what a driver said of it
+
+
+def test_commands_take_urls_and_show_no_password(url: str, paper: Problem, tmp_path: Path) -> None:
+    ledger, runner = typer.Typer(), CliRunner()
+    ledger.command()(grant_command)
+    words = ["--agent", "x1", "--epsilon", "1", "--delta", "0.05", "--hide", "everything"]
+    shown = [runner.invoke(ledger, [url, *words])]
+    store = CloudStore(url, keep_states=True)
+    fill(store, paper)
+    status = typer.Typer()
+    status.command()(status_command)
+    shown.append(runner.invoke(status, [url]))
+    store.end("halted", "for a test")
+    store.close()
+    shown.append(runner.invoke(status, [url, "--json"]))
+    assert [result.exit_code for result in shown] == [0, 0, 1]
+    assert "x1" in shown[0].output
+    assert "12 of 100" in shown[1].output
+    with pytest.raises(InputError, match="must belong to this plan") as caught:
+        audit_store(plan_for(paper, sigma=5.0), url)
+    text = "".join(result.output for result in shown) + str(caught.value)
+    assert PASSWORD not in text
+    with pytest.raises(HaltedError) as halted:
+        CloudStore(url)
+    assert PASSWORD not in str(halted.value)
+
+
+def test_without_psycopg_the_extra_is_named(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "psycopg", None)
+    with pytest.raises(InputError, match=r"needs psycopg, got none: install sottovoce\[postgres\]"):
+        CloudStore(url)
+
+
+def test_a_server_that_does_not_wait_for_its_disk_is_refused() -> None:
+    server = Server(free_port(), "fsync=off")
+    try:
+        for use in (CloudStore, Ledger):
+            with pytest.raises(InputError, match="must have fsync = on"):
+                use(server.database())
+    finally:
+        server.remove()
+
+
+def test_a_lost_connection_ends_a_write_with_an_error_that_may_pass(
+    server: Server, url: str
+) -> None:
+    store, ledger = CloudStore(url), Ledger(url)
+    ledger.grant("pump", 1.0, 1e-6, hide="trajectory", radius=1.0)
+    fence = ledger.begin("run", COST, rounds=0, digest=lambda k: None)
+    server.stop()
+    try:
+        with pytest.raises(DiskError, match="nothing was sent"):
+            store.commit(record(1), released())
+        with pytest.raises(UnavailableError, match="nothing may be released"):
+            fence.rise(1, b"one")
+        with pytest.raises(UnavailableError):
+            ledger.spend("run", COST)
+    finally:
+        server.start()
+    store.close()
+    fence.close()
+    again = CloudStore(url)
+    assert again.released == 0
+    again.close()
