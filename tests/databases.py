@@ -103,6 +103,12 @@ class Server:
             return list(cursor.fetchall()) if cursor.description else []
 
     @property
+    def errors(self) -> type[Exception]:
+        """What its driver raises."""
+        raised: type[Exception] = self._psycopg.Error
+        return raised
+
+    @property
     def _psycopg(self) -> Any:
         import psycopg
 

@@ -55,6 +55,7 @@ SEAMS: Final = {
     # store
     "store's connection": "sottovoce.network.journal.Journal._connect",
     "checkpoint of a new store": "sottovoce.network.journal_file.JournalFile.settle",
+    "lease": "sottovoce.network.journal_schema.JournalSchema.hold",
     "commit": "sottovoce.network.store.CloudStore.commit",
     "mark": "sottovoce.network.journal_file.Marker.write",
     "seal": "sottovoce.network.journal_file.seal",

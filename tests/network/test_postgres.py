@@ -8,6 +8,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
@@ -169,26 +170,27 @@ def test_one_process_at_a_time_holds_the_lease_and_gives_it_back(url: str) -> No
 
 
 def test_who_lost_the_lease_can_write_nothing(server: Server, url: str) -> None:
-    stale = CloudStore(url)
-    stale.commit(record(1), released())
-    server.rows(url, "UPDATE lease SET expires = clock_timestamp()")
-    stale.commit(record(2), released())  # it expired, but nobody took it over
-    server.rows(url, "UPDATE lease SET expires = clock_timestamp()")
-    new = CloudStore(url)
-    writes: list[Callable[[], None]] = [
-        lambda: stale.commit(record(3), released()),
-        lambda: stale.end("halted", "an agent has a receipt of a round that it does not know"),
-        lambda: stale.end("done"),
-        lambda: stale.put("question", b"x"),
-        stale.flush,
-    ]
-    for write in writes:
-        with pytest.raises(LeasedError):
-            write()
-    new.commit(record(3), released())
-    stale.close()
-    new.commit(record(4), released())
-    new.close()
+    expire = "UPDATE lease SET expires = clock_timestamp()"
+    with ExitStack() as opened:
+        stale = opened.enter_context(closing(CloudStore(url)))
+        stale.commit(record(1), released())
+        server.rows(url, expire)
+        stale.commit(record(2), released())  # it expired, but nobody took it over
+        server.rows(url, expire)
+        new = opened.enter_context(closing(CloudStore(url)))
+        writes: list[Callable[[], None]] = [
+            lambda: stale.commit(record(3), released()),
+            lambda: stale.end("halted", "an agent has a receipt of a round that it does not know"),
+            lambda: stale.end("done"),
+            lambda: stale.put("question", b"x"),
+            stale.flush,
+        ]
+        for write in writes:
+            with pytest.raises(LeasedError):
+                write()
+        new.commit(record(3), released())
+        stale.close()
+        new.commit(record(4), released())
     summary = summarise(url)
     assert (summary.rounds, summary.status) == (4, "running")
 

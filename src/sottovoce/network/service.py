@@ -121,6 +121,8 @@ class Service(ABC, Generic[Result]):
             if not self._standby:
                 note("standby", words=str(error))
             self._standby = True
+            self._close_files()  # the lease may have been lost after the store was opened
+            self._fence = self._store = None
             return False
         return True
 
