@@ -11,8 +11,8 @@ SOURCE = Path(sv.__file__).parent
 
 # Imports point only towards the left.
 LAYERS = [
-    "errors", "arguments", "tables", "progress", "formula", "problem", "certificate", "privacy",
-    "algorithm", "kernels", "simulation", "network", "paper", "study", "cli",
+    "errors", "arguments", "database", "tables", "progress", "formula", "problem", "certificate",
+    "privacy", "algorithm", "kernels", "simulation", "network", "paper", "study", "cli",
 ]  # fmt: skip
 
 PUBLIC = [

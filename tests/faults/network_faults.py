@@ -286,6 +286,8 @@ KEPT = (
           "test_every_commit_waits_for_the_disk"),
     Fault("what was said in earlier rounds kept", "store's connection", keeps_states,
           "test_what_was_said_is_erased_with_the_next_round_or_the_end_unless_asked_for"),
+    Fault("a lease that is not checked", "lease", returning(),
+          "test_who_lost_the_lease_can_write_nothing"),
     Fault("a mark that is not written", "mark", returning(), "test_a_halt_that_was_lost_is_missed"),
     Fault("seals that hold anything", "seal", returning(b"sealed"),
           "test_a_flipped_bit_in_any_field_of_the_last_round_is_found[attendance]"),

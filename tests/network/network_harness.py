@@ -161,7 +161,7 @@ def free_port() -> int:
 
 @asynccontextmanager
 async def serving(
-    plan: NoisePlan, keys: Path, store: Path, **settings: Any
+    plan: NoisePlan, keys: Path, store: Path | str, **settings: Any
 ) -> AsyncIterator[Cloud]:
     """A cloud that listens."""
     cloud = Cloud(plan, keys=keys, store=store, **settings)

@@ -1,6 +1,7 @@
 """Any party of a run of the paper's problem as a process that can be killed at any instant.
 
 python party_process.py cloud PORT KEYS FOLDER ROUNDS --seed SEED        with a ledger
+python party_process.py cloud HOST:PORT KEYS FOLDER ROUNDS --seed SEED URL LEASE
 python party_process.py cloud PORT KEYS FOLDER ROUNDS --helper PORT      one half
 python party_process.py helper PORT KEYS FOLDER
 python party_process.py agent PORT KEYS FOLDER NUMBER
@@ -8,7 +9,8 @@ python party_process.py relay PORT KEYS FOLDER RANGE ABOVE
 python party_process.py gateway PORT KEYS FOLDER RANGE      prints its agents' answers as JSON
 
 A helper appends every answer it sends, in hexadecimal, to FOLDER/answers; an agent every frame it
-receives to FOLDER/NUMBER.frames and every masked contribution it sends to FOLDER/NUMBER.said.
+receives to FOLDER/NUMBER.frames and every masked contribution it sends to FOLDER/NUMBER.said. With
+a URL, store and ledger are in PostgreSQL, with a lease of so many seconds.
 """
 
 from __future__ import annotations
@@ -21,7 +23,9 @@ from typing import Any
 
 from network_harness import member, plan_for, split_plan
 
+from sottovoce.errors import SottovoceError
 from sottovoce.network import agent as agent_module
+from sottovoce.network import journal_schema, service
 from sottovoce.network.cloud import Cloud
 from sottovoce.network.helper import Helper
 from sottovoce.network.identity.tls import parse_range
@@ -63,15 +67,24 @@ def witnessed_agent(folder: Path, name: str) -> None:
     vars(agent_module)["encode"] = send
 
 
-async def cloud(port: str, keys: Path, folder: Path, rounds: str, kind: str, value: str) -> None:
+async def cloud(
+    port: str, keys: Path, folder: Path, rounds: str, kind: str, value: str, *server: str
+) -> None:
+    store: Any = folder / "run.db"
     if kind == "--seed":
-        plan, ledger = plan_for(PROBLEM), Ledger(folder / "ledger.db")
-        ledger.grant(PROBLEM.cloud.agent_labels(), 1.1, 0.05, hide="trajectory", radius=1.0)
+        plan, ledger = plan_for(PROBLEM), Ledger(server[0] if server else folder / "ledger.db")
+        if not server:
+            ledger.grant(PROBLEM.cloud.agent_labels(), 1.1, 0.05, hide="trajectory", radius=1.0)
+        else:
+            store = server[0]
+            vars(journal_schema)["LEASE_SECONDS"] = float(server[1])
+            vars(service)["POLL_SECONDS"] = float(server[1]) / 10
         settings: dict[str, Any] = {"keys": keys, "ledger": ledger, "seed": int(value)}
     else:
         plan = split_plan(PROBLEM)
         settings = {"keys": keys / "cloud", "helper": f"wss://127.0.0.1:{value}"}
-    store, listen = folder / "run.db", ("127.0.0.1", int(port))
+    host, _, number = port.rpartition(":")
+    listen = (host or "127.0.0.1", int(number))
     serving = Cloud(
         plan, rounds=int(rounds), store=store, listen=listen, keep_states=True, **settings
     )
@@ -117,4 +130,8 @@ async def gateway(port: str, keys: Path, folder: Path, agents: str) -> None:
 
 if __name__ == "__main__":
     role, port, keys, folder, *more = sys.argv[1:]
-    asyncio.run(vars()[role](port, Path(keys), Path(folder), *more))
+    try:
+        asyncio.run(vars()[role](port, Path(keys), Path(folder), *more))
+    except SottovoceError as error:
+        sys.stderr.write(f"{type(error).__name__}: {error}\n")
+        sys.exit(error.exit_code)

@@ -20,16 +20,19 @@ import pytest
 from network_harness import free_port, member, plan_for, play, run
 from party_process import witnessed_agent
 
+from sottovoce.database import address_of
 from sottovoce.kernels.run_kernel import normals, stream_seed
 from sottovoce.network import agent as agent_module
 from sottovoce.network.failures import StoreError
+from sottovoce.network.journal import Journal
 from sottovoce.network.journal_file import seal
-from sottovoce.network.protocol.actions import Part
+from sottovoce.network.protocol.actions import JournalRow, Part
 from sottovoce.network.protocol.codec import decode_from_cloud, encode, pack
 from sottovoce.network.protocol.collected import ContributionTotals
 from sottovoce.network.protocol.messages import Round
 from sottovoce.network.setup import parties_of
 from sottovoce.network.store import answers, summarise, transcript
+from sottovoce.privacy.fence import ledger_transaction
 from sottovoce.privacy.sampler import grid_of
 from sottovoce.problem.problem import Problem
 from sottovoce.simulation.simulate import simulate
@@ -42,7 +45,7 @@ def start(*words: object) -> subprocess.Popen[bytes]:
     return subprocess.Popen([sys.executable, SCRIPT, *map(str, words)])
 
 
-def rounds_done(store: Path) -> int:
+def rounds_done(store: Path | str) -> int:
     try:
         return summarise(store).rounds
     except StoreError:
@@ -54,12 +57,9 @@ def lines(path: Path) -> list[bytes]:
     return [bytes.fromhex(line) for line in path.read_text().split("\n")[:-1]]
 
 
-def check_frames(folder: Path, rounds: int) -> None:
+def check_frames(folder: Path, rows: list[JournalRow], rounds: int) -> None:
     """Never a release that is not in the store."""
-    database = sqlite3.connect(folder / "run.db")
-    rows = database.execute("SELECT k, context, digest FROM rounds").fetchall()
-    database.close()
-    stored = {k: (bytes(price), bytes(digest)) for k, price, digest in rows}
+    stored = {row.k: (row.context, row.digest) for row in rows}
     frames = [frame for path in folder.glob("*.frames") for frame in lines(path)]
     heard = [m for m in map(decode_from_cloud, frames) if isinstance(m, Round)]
     assert len(heard) >= rounds
@@ -67,32 +67,33 @@ def check_frames(folder: Path, rounds: int) -> None:
         assert stored[message.round] == (message.price, message.receipt[:32])
 
 
-def check_the_three_nevers(problem: Problem, folder: Path, rounds: int, seed: int) -> None:
-    plan = plan_for(problem, sigma=SIGMA)
-    database = sqlite3.connect(folder / "run.db")
-    rows = database.execute("SELECT k, context, release, digest FROM rounds ORDER BY k").fetchall()
-    database.close()
-    assert [row[0] for row in rows] == list(range(1, rounds + 1))
-    said = transcript(folder / "run.db").said
+def check_the_three_nevers(
+    problem: Problem, folder: Path, rounds: int, seed: int, *, store: str = ""
+) -> None:
+    plan, place = plan_for(problem, sigma=SIGMA), store or folder / "run.db"
+    with Journal.open(place) as journal:
+        rows = list(journal.rounds())
+    assert [row.k for row in rows] == list(range(1, rounds + 1))
+    said = transcript(place).said
     assert said is not None
     z = normals(stream_seed(seed, 0), rounds, plan.sigma.size)
     parties, totals = parties_of(plan), ContributionTotals(plan.cloud.sums.count)
     known = {agents: parties(agents) for parts in said for agents, _ in parts}
-    for (k, _, release, _), parts in zip(rows, said, strict=True):
+    for row, parts in zip(rows, said, strict=True):
         total = totals([Part(party=known[agents], data=data) for agents, data in parts])
-        noise = (np.frombuffer(release, dtype="<f8") - total * grid_of(SIGMA)) / SIGMA
+        noise = (np.frombuffer(row.release, dtype="<f8") - total * grid_of(SIGMA)) / SIGMA
         # The noise of round k, on the one sum the store has for it.
-        np.testing.assert_allclose(noise, z[k - 1], rtol=0, atol=1e-9)
-    check_frames(folder, rounds)
+        np.testing.assert_allclose(noise, z[row.k - 1], rtol=0, atol=1e-9)
+    check_frames(folder, rows, rounds)
     here = simulate(problem, plan, rounds=rounds, seed=seed, transcript=True)
     assert here.transcript is not None
-    released = [np.frombuffer(row[2], "<f8") for row in rows]
+    released = [np.frombuffer(row.release, "<f8") for row in rows]
     assert np.array_equal(released, here.transcript.y[0])  # of a run that nobody disturbed
-    assert rows[-1][1] == pack(here.last_price[0])
-    assert answers(folder / "run.db")[-1].tolist() == here.price[0].tolist()
-    database = sqlite3.connect(folder / "ledger.db")
-    assert database.execute("SELECT fence FROM runs").fetchall() == [(rounds,)]
-    database.close()
+    assert rows[-1].context == pack(here.last_price[0])
+    assert answers(place)[-1].tolist() == here.price[0].tolist()
+    ledger = address_of("ledger", store or folder / "ledger.db")
+    with ledger_transaction(ledger) as database:
+        assert database.execute("SELECT fence FROM runs").fetchall() == [(rounds,)]
 
 
 def witness_agents(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,6 +18,7 @@ from network_harness import (
     some_rounds,
 )
 
+from databases import file_of
 from sottovoce.errors import PrivacyError, RollbackError
 from sottovoce.network import agent as agent_module
 from sottovoce.network.cloud import Cloud
@@ -41,7 +42,7 @@ def ledger(paper: Problem, tmp_path: Path) -> Ledger:
 
 
 def fence(ledger: Ledger) -> int:
-    database = sqlite3.connect(ledger.path)
+    database = sqlite3.connect(file_of(ledger))
     ((k,),) = database.execute("SELECT fence FROM runs").fetchall()
     database.close()
     return int(k)

@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
+from databases import file_of
 from sottovoce.errors import PrivacyError, RollbackError, UnavailableError
 from sottovoce.privacy.charge import Charge, Protected
-from sottovoce.privacy.fence import Fence, transaction
+from sottovoce.privacy.fence import Fence, ledger_transaction
 from sottovoce.privacy.ledger import Ledger
 
 WITHIN_1 = Protected("trajectory", 1.0)
@@ -143,10 +144,10 @@ def test_the_fence_rises_by_one_round_and_never_falls(ledger: Ledger) -> None:
 def test_a_ledger_replaced_under_a_running_cloud_stops_it(ledger: Ledger, tmp_path: Path) -> None:
     fence = begin(ledger, {})
     fence.rise(1, b"one")
-    ledger.path.rename(tmp_path / "saved")
+    file_of(ledger).rename(tmp_path / "saved")
     with pytest.raises(UnavailableError, match="cannot be used now"):
         fence.rise(2, b"two")
-    Ledger(ledger.path)
+    Ledger(file_of(ledger))
     with pytest.raises(PrivacyError, match="was replaced while a run used it"):
         fence.rise(2, b"two")
     fence.close()
@@ -182,7 +183,10 @@ def test_of_many_racing_copies_exactly_one_releases_every_round(ledger: Ledger) 
 def test_a_ledger_that_is_locked_can_be_tried_again(ledger: Ledger) -> None:
     fence: Any = begin(ledger, {})
     fence._database.execute("PRAGMA busy_timeout = 0")
-    with transaction(ledger.path, "IMMEDIATE"), pytest.raises(UnavailableError, match="locked"):
+    with (
+        ledger_transaction(ledger.address, write=True),
+        pytest.raises(UnavailableError, match="locked"),
+    ):
         fence.rise(1, b"one")
     fence.rise(1, b"one")
     fence.close()

@@ -17,9 +17,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from databases import file_of
 from sottovoce.errors import BudgetError, InputError, PrivacyError, UnavailableError
 from sottovoce.privacy.charge import Charge, Protected
-from sottovoce.privacy.fence import transaction
+from sottovoce.privacy.fence import ledger_transaction
 from sottovoce.privacy.gaussian import gdp_mu_of
 from sottovoce.privacy.ledger import Ledger
 
@@ -170,15 +171,15 @@ def test_a_fleet_is_charged_in_one_transaction(ledger: Ledger) -> None:
 
 
 def test_only_the_owner_can_read_the_files(ledger: Ledger) -> None:
-    with transaction(ledger.path, "DEFERRED"):  # keeps the files of the write-ahead log alive
+    with ledger_transaction(ledger.address):  # keeps the files of the write-ahead log alive
         ledger.spend("run", costs({"pump": 0.1}))
-        files = list(ledger.path.parent.iterdir())
+        files = list(file_of(ledger).parent.iterdir())
         assert len(files) == 3
         assert {stat.S_IMODE(f.stat().st_mode) for f in files} == {0o600}
 
 
 def test_the_file_waits_for_the_disk_at_every_commit(ledger: Ledger) -> None:
-    with transaction(ledger.path, "DEFERRED") as database:
+    with ledger_transaction(ledger.address) as database:
         assert database.execute("PRAGMA journal_mode").fetchone() == ("wal",)
         assert database.execute("PRAGMA synchronous").fetchone() == (2,)  # FULL
 
@@ -207,32 +208,32 @@ def test_what_is_not_a_ledger_is_refused_and_left_alone(tmp_path: Path) -> None:
 def test_another_schema_version_is_refused_and_left_alone(
     version: int, remedy: str, ledger: Ledger
 ) -> None:
-    with sqlite3.connect(ledger.path) as database:
+    with sqlite3.connect(file_of(ledger)) as database:
         database.execute(f"PRAGMA user_version = {version}")
     database.close()
-    before = ledger.path.read_bytes()
+    before = file_of(ledger).read_bytes()
     with pytest.raises(PrivacyError, match=f"must have schema version 2, got {version}.*{remedy}"):
-        Ledger(ledger.path)
-    assert ledger.path.read_bytes() == before
+        Ledger(file_of(ledger))
+    assert file_of(ledger).read_bytes() == before
 
 
 def test_a_damaged_ledger_is_refused_and_left_alone(ledger: Ledger) -> None:
     agents = [f"agent {i}" for i in range(500)]
     ledger.grant(agents, 1.0, 1e-6, **AS_PLANNED)
-    damaged = bytearray(ledger.path.read_bytes())
+    damaged = bytearray(file_of(ledger).read_bytes())
     for start in range(4096, len(damaged), 4096):
         damaged[start : start + 200] = bytes(200)
-    ledger.path.write_bytes(damaged)
+    file_of(ledger).write_bytes(damaged)
     with pytest.raises(PrivacyError, match=r"is damaged|cannot be used"):
-        Ledger(ledger.path)
-    assert ledger.path.read_bytes() == bytes(damaged)
+        Ledger(file_of(ledger))
+    assert file_of(ledger).read_bytes() == bytes(damaged)
 
 
 def test_a_ledger_that_vanished_does_not_come_back_empty(ledger: Ledger) -> None:
-    ledger.path.unlink()
+    file_of(ledger).unlink()
     with pytest.raises(UnavailableError, match="unable to open"):
         ledger.spend("run", costs({"pump": 0.1}))
-    assert not ledger.path.exists()
+    assert not file_of(ledger).exists()
 
 
 def python(script: str, *arguments: object) -> subprocess.Popen[str]:
@@ -269,7 +270,7 @@ for agent in map(str.strip, sys.stdin):
 def test_of_two_processes_racing_for_the_last_budget_exactly_one_wins(ledger: Ledger) -> None:
     prizes = [f"agent {i}" for i in range(25)]
     ledger.grant([*prizes, "everyone"], 1.0, 1e-6, **AS_PLANNED)
-    racers = [python(RACER, ledger.path, name, 0.8 * BUDGET) for name in ("a", "b")]
+    racers = [python(RACER, file_of(ledger), name, 0.8 * BUDGET) for name in ("a", "b")]
     assert [said(racer) for racer in racers] == ["ready", "ready"]
     for prize in prizes:
         for racer in racers:
@@ -332,7 +333,7 @@ for life in itertools.count(1):
     pid = os.fork()
     if pid == 0:
         ledger = module.Ledger(path)
-        module.sqlite3.connect = mortal(life)
+        sqlite3.connect = mortal(life)
         ledger.spend(f"life {life}", costs({"pump": 0.001, "valve": 0.002}))
         os.write(writer, f"life {life}\\n".encode())
         os._exit(0)
@@ -358,8 +359,8 @@ def assert_whole(ledger: Ledger, reported: list[str]) -> None:
 
 
 def test_no_kill_between_two_statements_loses_or_halves_a_spend(ledger: Ledger) -> None:
-    output, _ = python(KILLED_BEFORE_EACH_STATEMENT, ledger.path).communicate(timeout=60)
+    output, _ = python(KILLED_BEFORE_EACH_STATEMENT, file_of(ledger)).communicate(timeout=60)
     *reported, deaths = output.splitlines()
     assert int(deaths.split()[0]) >= 10
     assert reported
-    assert_whole(Ledger(ledger.path), reported)
+    assert_whole(Ledger(file_of(ledger)), reported)

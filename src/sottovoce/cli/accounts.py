@@ -21,7 +21,7 @@ ledger_group = typer.Typer(help="Lifetime privacy budgets of agents.", no_args_i
 
 Folder = Annotated[Path, typer.Option("--dir", help="folder of the authority and the cloud")]
 Days = Annotated[int, typer.Option(min=0, help="how long certificates last")]
-LedgerFile = Annotated[Path, typer.Argument(help="the ledger's file")]
+LedgerName = Annotated[str, typer.Argument(metavar="LEDGER", help="its file, or postgresql://...")]
 
 DIGITS = 5
 
@@ -117,7 +117,7 @@ def revoke_command(
 
 @ledger_group.command("show")
 @with_options
-def show_command(file: LedgerFile, json: bool = False) -> None:
+def show_command(ledger: LedgerName, json: bool = False) -> None:
     """Show what every agent protects, and has granted, spent and left for it.
 
     Figures are Gaussian-DP mu for two lifetimes that differ by no more than the radius within
@@ -125,12 +125,15 @@ def show_command(file: LedgerFile, json: bool = False) -> None:
 
     Example: sottovoce ledger show budget.db
     """
+    from sottovoce.database import address_of
     from sottovoce.privacy.ledger import Ledger
 
-    if not file.exists():
-        raise InputError(f"{file} must exist, got no such file: grant a budget first")
-    accounts = Ledger(file).accounts()
-    title = f"Budgets in {file.name}: granted as epsilon, delta; spent in Gaussian-DP mu"
+    address = address_of("ledger", ledger)
+    if address.file is not None and not address.file.exists():
+        raise InputError(f"{ledger} must exist, got no such file: grant a budget first")
+    accounts = Ledger(ledger).accounts()
+    name = address.file.name if address.file else address.name
+    title = f"Budgets in {name}: granted as epsilon, delta; spent in Gaussian-DP mu"
     columns = ("agent", "protects", "radius", "granted as", "spent", "mu/radius", "remaining")
     rows = tuple(map(_cells, accounts))
     table = PlainTable(title=title, columns=columns, rows=rows, framed=True)
@@ -145,7 +148,7 @@ def show_command(file: LedgerFile, json: bool = False) -> None:
 @ledger_group.command("grant")
 @with_options
 def grant_command(
-    file: LedgerFile,
+    ledger: LedgerName,
     agent: list[str] = option(REQUIRED, "agent's name; repeat for several"),
     epsilon: str = option(REQUIRED, "lifetime privacy loss, e.g. 'ln(3)'"),
     delta: str = option(REQUIRED, "lifetime failure probability"),
@@ -159,14 +162,14 @@ def grant_command(
     """
     from sottovoce.privacy.ledger import Ledger
 
-    Ledger(file).grant(
+    Ledger(ledger).grant(
         agent,
         one_number(epsilon, "epsilon"),
         one_number(delta, "delta"),
         hide=hide,
         radius=None if radius is None else one_number(radius, "radius"),
     )
-    show_command(file)
+    show_command(ledger)
 
 
 def _cells(account: Account) -> tuple[str, ...]:

@@ -52,11 +52,13 @@ class HelperOptions(RunOptions):
     """What either half of a cloud is started with: a promise, and files of its own."""
 
     keys: Path = option(REQUIRED, "its folder from sottovoce identity init")
-    store: Path = option(REQUIRED, "file of the run; go on from it if it exists")
+    store: str = option(REQUIRED, "the run's file or postgresql://...; go on from it if it exists")
     listen: str = "127.0.0.1:8444"
     rounds: int | None = None
     health_listen: str | None = None
-    ledger: Path | None = option(None, "accounts; the run is refused if they do not cover it")
+    ledger: str | None = option(
+        None, "accounts, a file or postgresql://...; the run is refused if they do not cover it"
+    )
     log_level: str = "info"
 
     @contextmanager
@@ -330,7 +332,7 @@ def gateway_command(
 
 @with_options
 def status_command(
-    store: Path = argument("the store of a run, e.g. run.db"), json: bool = False
+    store: str = argument("the store of a run, e.g. run.db or postgresql://..."), json: bool = False
 ) -> None:
     """Show a run: rounds, prices, promise and refusals; a cloud may be working on it.
 

@@ -284,7 +284,7 @@ def audit_command(
     view: Literal["cloud", "helper", "outside"] | None = option(
         None, "of a split cloud: attack as one of these"
     ),
-    store: Path | None = option(None, "check the noise of this run instead of playing"),
+    store: str | None = option(None, "check the noise of this run instead of playing"),
     out: Path | None = option(None, "folder for the figure"),
     cluster: str | None = None,
     json: bool = False,
@@ -348,7 +348,7 @@ def _find_agent(problem: Problem, text: str) -> int:
 
 
 def _audit_store(
-    folder: str, store: Path, promise: PrivacyOptions, method: str, *, json: bool
+    folder: str, store: str, promise: PrivacyOptions, method: str, *, json: bool
 ) -> None:
     """Check the noise of a finished run; problem.toml is enough, as for the cloud."""
     with study(folder) as (report, _):

@@ -103,7 +103,7 @@ class AgentStore(Journal):
         self.memory = start if body is None else _decoder.decode(body)
         if len(self.memory.x) != len(start.x):
             self.close()
-            raise NetworkError(f"{self.path} was saved by other agents: choose another file")
+            raise NetworkError(f"{self.name} was saved by other agents: choose another file")
 
     def save(self, memory: Memory) -> None:
         """Keep a memory; after a DiskError the one before is still there."""
@@ -282,7 +282,7 @@ def _refusal(action: Stop, saved: AgentStore) -> str:
     why = f"{action.detail} ({action.code})"
     if action.code is Code.OTHER_RUN and saved.memory.config:
         return (
-            f"{why}: {saved.path} is of another run, after {saved.memory.round:,} rounds; if that "
+            f"{why}: {saved.name} is of another run, after {saved.memory.round:,} rounds; if that "
             "run is over, move the file away and start again, if it is not, look for its cloud"
         )
     remedy = _REMEDIES.get(action.code)

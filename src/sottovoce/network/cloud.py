@@ -255,10 +255,12 @@ class Cloud(Service[CloudResult]):
         self._metrics.round(held=len(record.held))
 
     def _troubles(self) -> list[str]:
+        if not self.opened.is_set():
+            return super()._troubles()
         return [trouble["code"] for trouble in self._facts().troubles]
 
     def _prometheus(self) -> bytes:
-        return self._pages.metrics()
+        return self._pages.metrics() if self.opened.is_set() else super()._prometheus()
 
     def _every_second(self) -> None:
         self._attendance.update(self._machine)

@@ -45,6 +45,11 @@ class BusyError(NetworkError):
     exit_code = Exit.AGAIN
 
 
+@final
+class LeasedError(BusyError):
+    """Another process holds the lease of the store, or took it over."""
+
+
 class CrashedError(NetworkError):
     """The cloud failed in the middle of something; a restart continues from the store."""
 

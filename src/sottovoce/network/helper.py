@@ -90,12 +90,12 @@ class Helper(Service[None]):
         return self._machine.done
 
     async def _start(self) -> None:
+        # It holds sums of masks with noise, and hashes that name who took part: no contribution.
+        self._store = store = Journal(self.store, "helper", keep=True)
         self._keys = HelperKeys.of_folder(self._folder)
         self._sampler = SecureSampler(noisy_sigma(self.plan))
         self._sampler.refill(releases=1)
         key = round_key(self._folder)
-        # It holds sums of masks with noise, and hashes that name who took part: no contribution.
-        self._store = store = Journal(self.store, "helper", keep=True)
         self._machine = HelperMachine(self._runs, key, store.digest, store.last)
         handlers: Handlers = {AnswerRound: self._answer}
         refused = self._metrics.refused

@@ -1,10 +1,11 @@
-"""The journal of a party: one SQLite file, from which it goes on after whatever happens to it.
+"""The journal of a party, from which it goes on after whatever happens to it.
 
-SQLite in WAL mode. A commit that is durable (synchronous=FULL) is on the disk when it returns; one
-that is not survives the death of the process, and may be lost with the power. Every row ends with a
-checksum of all that it holds, and digests chain each round to the one before, so that no row can be
-changed, missing, doubled or out of place. Contributions are sealed apart, so that erasing them
-erases their checksum too: a hash that outlives a contribution would still answer guesses about it.
+It is a file of SQLite or a schema of PostgreSQL. A commit that is durable is on the disk when it
+returns; one that is not survives the death of the process, and may be lost with the power. Every
+row ends with a checksum of all that it holds, and digests chain each round to the one before, so
+that no row can be changed, missing, doubled or out of place. Contributions are sealed apart, so
+that erasing them erases their checksum too: a hash that outlives a contribution would still answer
+guesses about it.
 
 A marker beside the file says how far the journal had got, so that an older copy is refused.
 """
@@ -13,64 +14,53 @@ from __future__ import annotations
 
 import hashlib
 import os
-import sqlite3
 import uuid
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
-from pathlib import Path
-from typing import Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
+from sottovoce.database import Database, Statement, address_of, connect, transaction
 from sottovoce.network.failures import HaltedError, StoreError
 from sottovoce.network.journal_file import (
     APPLICATION,
     BEGIN_ANEW,
-    LOG_PAGES,
     SCHEMA,
+    SECONDS,
     TABLES,
+    JournalFile,
     Marker,
     Reached,
-    checkpoint,
     damaged,
-    lengthen_log,
-    lock_file,
-    marker_of,
     seal,
-    set_aside,
-    sqlite_error,
-    touch,
     translated,
     utc,
 )
+from sottovoce.network.journal_schema import JournalSchema
 from sottovoce.network.protocol.actions import JournalRow
 from sottovoce.network.protocol.messages import Code
 from sottovoce.network.protocol.receipt import next_digest
+
+if TYPE_CHECKING:  # agents have no ledger
+    from sottovoce.privacy.fence import Fence
 
 Role: TypeAlias = Literal["cloud", "helper", "agent"]
 Status: TypeAlias = Literal["running", "done", "halted", "failed"]
 
 ENDED: Final = {"halted": "was halted", "failed": "has failed"}
 
-_ROUNDS: Final = "SELECT * FROM rounds"
+_PAGE: Final = 1_000  # rounds that are read at once
+_ROUNDS: Final = "SELECT * FROM rounds WHERE k > ? {} ORDER BY k LIMIT ?"
+_FIRST: Final = -(2**63)  # a damaged row may have any number
 _INSERT: Final = "INSERT INTO rounds VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
 _RUN: Final = "run"
 _NOTE: Final = """INSERT INTO notes VALUES (?, ?, ?)
 ON CONFLICT (name) DO UPDATE SET value = excluded.value, seal = excluded.seal"""
-_FORGET: Final = """
-UPDATE rounds SET said = NULL, said_seal = NULL WHERE k = (SELECT max(k) FROM rounds)"""
-
-_ERASE: Final = """
-CREATE TEMP TRIGGER erase AFTER INSERT ON main.rounds
-BEGIN UPDATE rounds SET said = NULL, said_seal = NULL WHERE k = NEW.k - 1; END
-"""
-"""Makes erasing part of the statement that commits. TEMP: it is this process that asks for it."""
-
-_DURABLE: Final = ("synchronous = FULL", "secure_delete = ON", f"wal_autocheckpoint = {LOG_PAGES}")
-_QUICK: Final = ("synchronous = NORMAL",)  # only copying the log into the file waits for the disk
+_ERASE: Final = "UPDATE rounds SET said = NULL, said_seal = NULL WHERE k = ?"
 
 
 class RunNote(Struct, frozen=True, kw_only=True):
@@ -101,57 +91,55 @@ _run = msgspec.msgpack.Decoder(RunNote)
 class JournalReader:
     """What a journal says, each row as it was written; its owner may be writing meanwhile."""
 
-    def __init__(self, path: Path, database: sqlite3.Connection) -> None:
-        self.path = path
+    def __init__(self, name: str, database: Database) -> None:
+        self.name = name  # as messages show it
         self._database = database
 
     @staticmethod
     @contextmanager
     def open(path: str | os.PathLike[str]) -> Iterator[JournalReader]:
         """Read one moment of a journal, however it goes on; StoreError if it is damaged."""
-        file = Path(path)
-        if not file.is_file():
-            raise StoreError(f"store must exist, got {file}")
-        uri = f"{file.absolute().as_uri()}?mode=ro"
-        with closing(sqlite3.connect(uri, uri=True, timeout=10)) as database, translated(file):
-            reader = JournalReader(file, database)
+        address = address_of("store", path)
+        if address.file is not None and not address.file.is_file():
+            raise StoreError(f"store must exist, got {address.name}")
+        with (
+            translated(address.name),
+            closing(connect(address, mode="ro", seconds=SECONDS)) as database,
+        ):
+            reader = JournalReader(address.name, database)
             reader.check()
-            database.execute("BEGIN")
+            database.begin(write=False)
             yield reader
 
     def check(self) -> None:
         """Refuse what is not a journal of this version, or whose pages contradict each other."""
-        path = self.path
-        with translated(path):
-            application, version, faults = (
-                self._database.execute(f"PRAGMA {name}").fetchone()[0]
-                for name in ("application_id", "user_version", "integrity_check(1)")
-            )
-            tables = "SELECT sql FROM sqlite_master WHERE type = 'table'"
-            created = self._database.execute(tables).fetchall()
+        with translated(self.name):
+            application, version = self._database.stamp("rounds") or (0, 0)
+            faults = self._database.faults(TABLES if version == SCHEMA else ())
         if application != APPLICATION:
-            raise StoreError(f"{path} is not a store of a run: choose another file")
+            raise StoreError(f"{self.name} is not a store of a run: choose another")
         if version != SCHEMA:
             raise StoreError(
-                f"{path} must have schema version {SCHEMA}, got {version}: continue with the "
-                "version of sottovoce that wrote it, or begin a new run with a new file"
+                f"{self.name} must have schema version {SCHEMA}, got {version}: continue with the "
+                "version of sottovoce that wrote it, or begin a new run with a new store"
             )
-        if faults != "ok":
-            raise damaged(path, str(faults))
-        if sorted(sql for (sql,) in created) != sorted(TABLES):
-            raise damaged(path, "its tables are not as they were made")
+        if faults:
+            raise damaged(self.name, faults)
 
     def read_run(self) -> RunNote:
         """Return what is noted about the run."""
         body = self.notes().get(_RUN)
         if body is None:
-            raise damaged(self.path, "it does not say whose it is")
+            raise damaged(self.name, "it does not say whose it is")
         return _run.decode(body)
 
-    def rounds(self, where: str = "") -> Iterator[JournalRow]:
-        """Yield rounds in order; ``where`` is SQL, words of our own only."""
-        with translated(self.path):
-            for values in self._database.execute(f"{_ROUNDS} {where} ORDER BY k"):
+    def rounds(self, condition: str = "") -> Iterator[JournalRow]:
+        """Yield rounds in order; ``condition`` is SQL, ``AND ...``, words of our own only."""
+        statement, after = _ROUNDS.format(condition), _FIRST
+        while True:
+            with translated(self.name):
+                page = self._database.execute(statement, (after, _PAGE)).fetchall()
+            for values in page:
                 k, context, release, digest, attendance, _, said, _ = values
                 row = JournalRow(k, context, release, digest, attendance, said)
                 try:
@@ -159,17 +147,20 @@ class JournalReader:
                 except (AttributeError, TypeError, OverflowError):
                     intact = False
                 if not intact:
-                    raise damaged(self.path, f"round {row.k} is not as it was written")
+                    raise damaged(self.name, f"round {row.k} is not as it was written")
                 yield row
+            if len(page) < _PAGE:
+                return
+            after = page[-1][0]
 
     def notes(self) -> dict[str, bytes]:
         """Return all notes by name."""
-        with translated(self.path):
+        with translated(self.name):
             rows = self._database.execute("SELECT name, value, seal FROM notes").fetchall()
         for name, value, mark in rows:
             kinds = isinstance(name, str) and isinstance(value, bytes)
             if not kinds or seal(name.encode(), value) != mark:
-                raise damaged(self.path, f"the note {name!s:.40} is not as it was written")
+                raise damaged(self.name, f"the note {name!s:.40} is not as it was written")
         return {name: value for name, value, _ in rows}
 
 
@@ -177,11 +168,15 @@ class Journal(JournalReader):
     """The journal of one party, owned by one process at a time; roles extend it.
 
     Args:
-        path: the file, created if missing, in a directory that exists on a local disk.
+        path: the file, created if missing, in a directory that exists on a local disk; or a URL of
+            PostgreSQL.
         role: whose it is.
         keep: keep the contributions of every round, for an audit.
         durable: whether a commit waits for the disk, and a marker guards against old copies.
-        new: begin a new run where a journal is damaged or has lost rounds; its files are set aside.
+        new: begin a new run where a journal is damaged or has lost rounds, which is set aside.
+
+    Raises:
+        LeasedError: another process has the lease in PostgreSQL; it may expire.
     """
 
     def __init__(
@@ -193,18 +188,22 @@ class Journal(JournalReader):
         durable: bool = True,
         new: bool = False,
     ) -> None:
-        # Two names of one file are one journal, with one lock and one marker.
-        self.path = Path(path).resolve()
         self.run: RunNote
         self.last: JournalRow | None = None  # the last round
         self._role: Role = role
         self._keep, self._durable = keep, durable
         self._flushed = True
-        self._lock = lock_file(self.path, owner=role)
+        self._address = address_of("store", path)
+        self._fence: Fence | None = None
+        file = self._address.file
+        self._place: JournalFile | JournalSchema = (
+            JournalSchema(self._address, role) if file is None else JournalFile(file, role)
+        )
+        self.name = self._place.name
         try:
             self._open(new=new)
         except BaseException:
-            self._lock.close()
+            self._place.close()
             raise
 
     @property
@@ -219,27 +218,42 @@ class Journal(JournalReader):
         if not self.released:
             # A run whose log is lost must not come back under another name: the ledger knows it
             # by this one.
-            checkpoint(self._database, self.path)
+            with translated(self.name):
+                self._place.settle(self._database)
+
+    def join(self, fence: Fence) -> bool:
+        """Raise a fence in the transaction of each round, if its ledger is in this database."""
+        if not self._address.url or fence.address.url != self._address.url:
+            return False
+        fence.use(self._database)
+        self._fence = fence
+        return True
 
     def append(self, row: JournalRow) -> None:
-        """Write a round durably; returns only when it is on disk."""
-        if self._flushed:
-            self._execute(_INSERT, _values(row))  # a transaction by itself, and the cheapest
-        else:
-            self._write(self.run, row)
+        """Write a round durably; returns only when it is on disk.
+
+        Raises:
+            LeasedError: another process has taken the lease over; nothing is written.
+            RollbackError: another cloud has raised the fence; nothing is written.
+        """
+        self._write(self.run, row)
         self.last = row
         self._marker.write(Reached(run_id=self.run.run_id, rounds=row.k, digest=row.digest))
 
     def put(self, name: str, value: bytes) -> None:
         """Write a note, which survives the process and maybe not a power cut."""
         if not self._durable:
-            self._execute(_NOTE, _note(name, value))
+            with translated(self.name):
+                self._database.execute(_NOTE, _note(name, value))
             return
-        self._execute("PRAGMA synchronous = NORMAL")
-        try:
-            self._execute(_NOTE, _note(name, value))
-        finally:
-            self._execute("PRAGMA synchronous = FULL")
+        with translated(self.name):
+            self._database.execute(self._database.relaxed)
+            try:
+                with transaction(self._database, write=True):
+                    self._place.hold(self._database)
+                    self._database.execute(_NOTE, _note(name, value))
+            finally:
+                self._database.execute(self._database.strict)
 
     def end(self, status: Status, reason: str = "") -> None:
         """End the run; no contribution is needed any more."""
@@ -261,64 +275,63 @@ class Journal(JournalReader):
         self._flushed = False
 
     def flush(self) -> None:
-        """Write the incidents since the last commit."""
+        """Write the incidents since the last commit, and prolong a lease."""
         if not self._flushed:
             self._write(self.run)
+            return
+        with translated(self.name):
+            self._place.hold()
 
     def digest(self, k: int) -> bytes | None:
         """The digest of a committed round, None for one that is still to come."""
         if not 1 <= k <= self.released:
             return None
-        for row in self.rounds(f"WHERE k = {k:d}"):
+        for row in self.rounds(f"AND k = {k:d}"):
             return row.digest
-        raise damaged(self.path, f"round {k} is missing")
+        raise damaged(self.name, f"round {k} is missing")
 
     def close(self) -> None:
         """Give the journal back."""
         try:
-            self.flush()
+            if not self._flushed:
+                self.flush()
         finally:
             self._database.close()
             self._marker.close()
-            self._lock.close()
-
-    def _execute(self, statement: str, values: tuple[object, ...] = ()) -> None:
-        try:
-            self._database.execute(statement, values)
-        except sqlite3.Error as error:
-            raise sqlite_error(self.path, error) from None
+            self._place.close()
 
     def _open(self, *, new: bool) -> None:
         try:
             self._load()
         except StoreError:
-            if not (new and marker_of(self.path).exists()):
-                raise  # without a marker it is no journal of ours, and stays where it is
-            set_aside(self.path)
+            if not (new and self._place.is_ours()):
+                raise
+            with translated(self.name):
+                self._place.set_aside()
             self._load()
         else:
             if new and self.run.config:
                 self._database.close()
                 self._marker.close()
                 raise StoreError(
-                    f"{self.path} must have lost its run for --new, got one that is whole: leave "
+                    f"{self.name} must have lost its run for --new, got one that is whole: leave "
                     "--new out to go on with it, or choose another file"
                 )
 
     def _load(self) -> None:
         """Open marker and database, check both, and hold one against the other."""
         with ExitStack() as undo:
-            self._marker = Marker(self.path if self._durable else None)
+            self._marker = Marker(self._place.mark if self._durable else None)
             undo.callback(self._marker.close)
             reached = self._marker.reached
-            if reached is not None and not (self.path.exists() and self.path.stat().st_size):
-                raise _lost(self.path, reached, 0)
+            if reached is not None and not self._place.exists():
+                raise _lost(self.name, reached, 0)
             self._database = self._connect()
             undo.callback(self._database.close)
             self.run = self.read_run()
             if self.run.role != self._role:
                 raise StoreError(
-                    f"{self.path} must be the file of {_a(self._role)}, got that of "
+                    f"{self.name} must be the file of {_a(self._role)}, got that of "
                     f"{_a(self.run.role)}: choose another file"
                 )
             self._verify()
@@ -326,31 +339,23 @@ class Journal(JournalReader):
             run = self.run
             if run.status in ENDED:
                 raise HaltedError(
-                    f"the run in {self.path} {ENDED[run.status]} for good: {run.reason}; start a "
+                    f"the run in {self.name} {ENDED[run.status]} for good: {run.reason}; start a "
                     "new run with a new store, which spends privacy anew"
                 )
             undo.pop_all()
 
-    def _connect(self) -> sqlite3.Connection:
-        """Open the database, or make one if the file is missing or empty."""
-        touch(self.path)
-        database = sqlite3.connect(self.path, timeout=10, isolation_level=None)
-        try:
-            with translated(self.path):
-                # An empty one is what a process leaves that was killed before it made the tables.
-                if database.execute("SELECT count(*) FROM sqlite_master").fetchone()[0] == 0:
-                    _create(database, self._role)
-                JournalReader(self.path, database).check()
-                database.execute("PRAGMA temp_store = MEMORY")
-                for pragma in _DURABLE if self._durable else _QUICK:
-                    database.execute(f"PRAGMA {pragma}")
-                if self._durable:
-                    lengthen_log(self.path)
-                if not self._keep:
-                    database.execute(_ERASE)
-        except BaseException:
-            database.close()
-            raise
+    def _connect(self) -> Database:
+        """Open the database, or make one."""
+        run = RunNote(role=self._role, run_id=uuid.uuid4().hex, created=utc())
+        first: Statement = (_NOTE, _note(_RUN, _encoder.encode(run)))
+        with translated(self.name):
+            database = self._place.open(first)
+            try:
+                JournalReader(self.name, database).check()
+                self._place.prepare(database, durable=self._durable)
+            except BaseException:
+                database.close()
+                raise
         return database
 
     def _verify(self) -> None:
@@ -361,7 +366,7 @@ class Journal(JournalReader):
             if row.k != after or row.digest != next_digest(
                 previous, row.k, row.context, row.release
             ):
-                raise damaged(self.path, f"round {after} does not follow from the round before")
+                raise damaged(self.name, f"round {after} does not follow from the round before")
             previous, last = row.digest, row
         self.last = last
         self._notes = self.notes()
@@ -374,20 +379,24 @@ class Journal(JournalReader):
             self._marker.write(reached)
         forgot = reached.halted and not ended
         if reached.run_id != run_id or reached.rounds > self.released or forgot:
-            raise _lost(self.path, reached, self.released)
+            raise _lost(self.name, reached, self.released)
         if reached.rounds and self.digest(reached.rounds) != reached.digest:
-            raise _lost(self.path, reached, reached.rounds - 1)
+            raise _lost(self.name, reached, reached.rounds - 1)
 
     def _write(self, run: RunNote, row: JournalRow | None = None, *, forget: bool = False) -> None:
-        """Write what is noted about the run, with its incidents, and a round."""
+        """Write a round, and what is noted about the run, with its incidents, where it is new."""
         database = self._database
-        with translated(self.path), database:
-            database.execute("BEGIN IMMEDIATE")
+        with translated(self.name), transaction(database, write=True):
+            self._place.hold(database)
             if row is not None:
                 database.execute(_INSERT, _values(row))
-            database.execute(_NOTE, _note(_RUN, _encoder.encode(run)))
+                forget = not self._keep
+                if self._fence is not None:
+                    self._fence.rise(row.k, row.digest)
             if forget:
-                database.execute(_FORGET)
+                database.execute(_ERASE, (self.released,))
+            if run is not self.run or not self._flushed:
+                database.execute(_NOTE, _note(_RUN, _encoder.encode(run)))
         self.run, self._flushed = run, True
 
 
@@ -402,25 +411,13 @@ def _values(row: JournalRow) -> tuple[object, ...]:
     return (row.k, *fields, mark, row.said, None if row.said is None else seal(row.said))
 
 
-def _lost(path: Path, reached: Reached, rounds: int) -> StoreError:
+def _lost(name: str, reached: Reached, rounds: int) -> StoreError:
     was = "halted for good" if reached.halted else f"at round {reached.rounds:,}"
     return StoreError(
-        f"{path} must hold run {reached.run_id}, which was {was}, got a store that ends with "
+        f"{name} must hold run {reached.run_id}, which was {was}, got a store that ends with "
         f"round {rounds:,}, so it has lost files or was rolled back: {BEGIN_ANEW}"
     )
 
 
 def _a(role: Role) -> str:
     return "an agent" if role == "agent" else f"a {role}"
-
-
-def _create(database: sqlite3.Connection, role: Role) -> None:
-    database.execute("PRAGMA journal_mode = WAL")
-    database.execute("BEGIN")
-    database.execute(f"PRAGMA application_id = {APPLICATION}")
-    database.execute(f"PRAGMA user_version = {SCHEMA}")
-    for table in TABLES:
-        database.execute(table)
-    run = RunNote(role=role, run_id=uuid.uuid4().hex, created=utc())
-    database.execute(_NOTE, _note(_RUN, _encoder.encode(run)))
-    database.execute("COMMIT")

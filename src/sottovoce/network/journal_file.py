@@ -1,4 +1,4 @@
-"""What lies under a journal: tables, checksums, the marker, the lock, and SQLite's errors."""
+"""What lies under a journal: tables, checksums, the rollback marker, and a file with its lock."""
 
 from __future__ import annotations
 
@@ -15,11 +15,13 @@ from typing import Final, final
 import msgspec
 from msgspec import Struct
 
-from sottovoce.errors import NetworkError
+from sottovoce.database import Address, Database, Statement, connect, driver_errors, fault_of
 from sottovoce.network.failures import BusyError, DiskError, StoreError
 
 APPLICATION: Final = 0x53564F43
-SCHEMA: Final = 7  # the layout of the tables; a file of another one is refused
+SCHEMA: Final = 7  # the layout of the tables; a journal of another one is refused
+STAMP: Final = (APPLICATION, SCHEMA)
+SECONDS: Final = 10.0  # to wait while another process reads or writes
 LOG_PAGES: Final = 256
 LOG_BYTES: Final = (LOG_PAGES + 16) * (4096 + 24)
 """SQLite's log: pages after which it is copied into the file and begun again, with room for what is
@@ -44,16 +46,6 @@ TABLES: Final = (
     seal BLOB NOT NULL
 )""",
 )
-
-_LASTING: Final = frozenset(
-    {
-        sqlite3.SQLITE_ERROR,
-        sqlite3.SQLITE_CONSTRAINT,
-        sqlite3.SQLITE_MISMATCH,
-        sqlite3.SQLITE_NOTADB,
-    }
-)
-"""SQLite errors that a retry cannot fix; all others may pass."""
 
 _encoder = msgspec.msgpack.Encoder()
 
@@ -88,12 +80,12 @@ class Marker:
     disk. It is never ahead of what the journal has promised to keep, so it accuses no honest one;
     after a loss of power it may be some rounds behind, and then proves that much less. A write
     replaces one sector, which neither a kill nor a loss of power tears, and the file is created
-    whole: an empty one was emptied by something else, and counts as damaged. The journal's path has
-    no symbolic links; without one no marker is kept.
+    whole: an empty one was emptied by something else, and counts as damaged. Without a path no
+    marker is kept.
     """
 
-    def __init__(self, journal: Path | None) -> None:
-        self.path = None if journal is None else marker_of(journal)
+    def __init__(self, path: Path | None) -> None:
+        self.path = path
         self.reached: Reached | None = None
         self._file: int | None = None
         if self.path is not None and self.path.exists():
@@ -101,8 +93,7 @@ class Marker:
             body = data[18 : 18 + int.from_bytes(data[16:18], "little")]
             if seal(body) != data[:16]:
                 raise StoreError(
-                    f"{self.path} is damaged, so that {journal} may have lost rounds unnoticed: "
-                    f"{BEGIN_ANEW}"
+                    f"{self.path} is damaged, so that rounds may be lost unnoticed: {BEGIN_ANEW}"
                 )
             self.reached = _reached.decode(body)
 
@@ -131,24 +122,9 @@ class Marker:
             os.close(self._file)
 
 
-def marker_of(journal: Path) -> Path:
-    """Return the file of a journal's marker."""
-    return journal.with_name(journal.name + ".mark")
-
-
-def damaged(path: os.PathLike[str], what: str) -> StoreError:
+def damaged(name: str, what: str) -> StoreError:
     """Return the error of a journal that says what was never written."""
-    return StoreError(f"{path} is damaged: {what}; nothing is sent from it: {BEGIN_ANEW}")
-
-
-def checkpoint(database: sqlite3.Connection, path: Path) -> None:
-    """Copy the log into the file, durably."""
-    with translated(path):
-        busy, _, _ = database.execute("PRAGMA wal_checkpoint(FULL)").fetchone()
-    if busy:
-        raise DiskError(
-            f"{path} cannot be written now (another process is reading it); nothing was sent"
-        )
+    return StoreError(f"{name} is damaged: {what}; nothing is sent from it: {BEGIN_ANEW}")
 
 
 def utc(moment: float | None = None) -> str:
@@ -157,52 +133,99 @@ def utc(moment: float | None = None) -> str:
 
 
 @contextmanager
-def translated(path: Path) -> Iterator[None]:
-    """Raise StoreError for SQLite errors that a retry cannot fix, and DiskError for others."""
+def translated(name: str) -> Iterator[None]:
+    """Raise StoreError for a driver's errors that a retry cannot fix, and DiskError for others."""
     try:
         yield
-    except sqlite3.Error as error:
-        raise sqlite_error(path, error) from None
+    except driver_errors() as error:
+        kind, text = fault_of(error)
+        if kind == "damage":
+            raise damaged(name, text) from None
+        if kind == "lasting":
+            raise StoreError(f"{name} cannot be used as a store of a run ({text})") from None
+        raise DiskError(
+            f"{name} cannot be read or written now ({text}); nothing was sent"
+        ) from None
     except UnicodeDecodeError:  # of a schema with a flipped bit
-        raise damaged(path, "text that is not UTF-8") from None
+        raise damaged(name, "text that is not UTF-8") from None
     except OSError as error:
-        raise DiskError(f"{path} cannot be written now ({error.strerror})") from None
+        raise DiskError(f"{name} cannot be written now ({error.strerror})") from None
 
 
-def sqlite_error(path: Path, error: sqlite3.Error) -> NetworkError:
-    """Return a StoreError where a retry cannot help, a DiskError where it may."""
-    # The low byte is the kind; the rest says where it happened.
-    code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
-    if code == sqlite3.SQLITE_CORRUPT:
-        return damaged(path, str(error))
-    if code in _LASTING:
-        return StoreError(f"{path} cannot be used as a store of a run ({error})")
-    return DiskError(f"{path} cannot be read or written now ({error}); nothing was sent")
+@final
+class JournalFile:
+    """A journal's file, with its lock and marker beside it.
 
-
-def set_aside(path: Path) -> None:
-    """Rename the files of a journal that cannot be used."""
-    aside = f"{path.name}.lost-{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}"
-    for end in ("", "-wal", "-shm", ".mark"):
-        file = path.with_name(path.name + end)
-        if file.exists():
-            file.rename(path.with_name(aside + end))
-
-
-def lock_file(path: Path, *, owner: str) -> sqlite3.Connection:
-    """Take the lock beside a file; the system gives it back when this process dies.
-
-    The path has no symbolic links: two names of a file must meet at one lock.
+    Two names of one file are one journal, so links are resolved. The system gives the lock back
+    when this process dies.
     """
-    lock = path.with_name(path.name + ".lock")
-    touch(lock)
-    connection = sqlite3.connect(lock, timeout=0, isolation_level=None)
-    try:
-        connection.execute("BEGIN EXCLUSIVE")
-    except sqlite3.Error:
-        connection.close()
-        raise BusyError(f"{path} must be free, but another {owner} is using it") from None
-    return connection
+
+    def __init__(self, file: Path, owner: str) -> None:
+        self.path = file.resolve()
+        self.name, self.mark = str(self.path), self._beside(".mark")
+        lock = self._beside(".lock")
+        touch(lock)
+        self._lock = sqlite3.connect(lock, timeout=0, isolation_level=None)
+        try:
+            self._lock.execute("BEGIN EXCLUSIVE")
+        except sqlite3.Error:
+            self._lock.close()
+            raise BusyError(f"{self.name} must be free, but another {owner} is using it") from None
+
+    def exists(self) -> bool:
+        """Whether there is anything in it."""
+        return self.path.exists() and self.path.stat().st_size > 0
+
+    def open(self, *rows: Statement) -> Database:
+        """Open the database; make one, with these rows, if the file is missing or empty."""
+        touch(self.path)
+        database = connect(Address(name=self.name, file=self.path), seconds=SECONDS)
+        try:
+            # An empty one is what a process leaves that was killed before it made the tables.
+            database.create(TABLES, STAMP, *rows)
+        except BaseException:
+            database.close()
+            raise
+        return database
+
+    def prepare(self, database: Database, *, durable: bool) -> None:
+        """Make an open journal ready for rounds."""
+        if durable:
+            database.execute("PRAGMA secure_delete = ON")
+            database.execute(f"PRAGMA wal_autocheckpoint = {LOG_PAGES}")
+            lengthen_log(self.path)
+        else:
+            database.execute(database.relaxed)
+
+    def settle(self, database: Database) -> None:
+        """Copy the log into the file, durably."""
+        busy, _, _ = database.execute("PRAGMA wal_checkpoint(FULL)").fetchone()
+        if busy:
+            raise DiskError(
+                f"{self.name} cannot be written now (another process is reading it); nothing was "
+                "sent"
+            )
+
+    def is_ours(self) -> bool:
+        """Whether it is a journal: a file without a marker may be anything, and stays."""
+        return self.mark.exists()
+
+    def set_aside(self) -> None:
+        """Rename the files of a journal that cannot be used."""
+        aside = f".lost-{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}"
+        for end in ("", "-wal", "-shm", ".mark"):
+            if self._beside(end).exists():
+                self._beside(end).rename(self._beside(aside + end))
+
+    def hold(self, database: Database | None = None) -> None:
+        """Nothing is to be done: no other process can have taken the lock."""
+
+    def close(self) -> None:
+        """Give the lock back."""
+        self._lock.close()
+
+    def _beside(self, end: str) -> Path:
+        return self.path.with_name(self.path.name + end)
 
 
 def touch(path: Path) -> None:

@@ -15,9 +15,11 @@ from aiohttp.web import AppRunner
 
 from sottovoce.arguments import path_of
 from sottovoce.network import LINGER_SECONDS
+from sottovoce.network.failures import LeasedError
 from sottovoce.network.identity.certificates import Authorization
 from sottovoce.network.journal import Journal
 from sottovoce.network.journal_file import utc
+from sottovoce.network.journal_schema import POLL_SECONDS
 from sottovoce.network.observe.health import FATAL, serve_health
 from sottovoce.network.observe.logs import note
 from sottovoce.network.observe.operator_pages import Metrics
@@ -59,6 +61,7 @@ class Service(ABC, Generic[Result]):
         self._authorization: Authorization
         self._store: Journal | None = None
         self._fence: Fence | None = None
+        self._standby = False  # whether it has waited for a lease
         self.opened = asyncio.Event()
         """Set when it listens: a relay does once it has heard of its run."""
         self._server: Server
@@ -79,7 +82,8 @@ class Service(ABC, Generic[Result]):
     def _troubles(self) -> list[str]:
         """The codes of what is wrong now."""
         failed = [FATAL] if self._outcome.failure is not None else []
-        return failed if self.opened.is_set() else [*failed, "not-listening"]
+        waits = "standby" if self._standby else "not-listening"
+        return failed if self.opened.is_set() else [*failed, waits]
 
     def _prometheus(self) -> bytes:
         """The page of metrics."""
@@ -98,7 +102,7 @@ class Service(ABC, Generic[Result]):
             DivergedError: prices diverged.
             StoreError: the store is damaged, or has lost rounds that were released.
             DiskError, UnavailableError: store or ledger cannot be written now; start again.
-            BusyError: another process has the store or the port.
+            BusyError: another process has the store or the port, or took over the store's lease.
             BudgetError: the ledger has no room for the run.
             RollbackError: the ledger knows rounds that the store does not hold as they were sent.
             RefusedError: the cloud refuses this relay, or is not the cloud it used to be.
@@ -111,22 +115,37 @@ class Service(ABC, Generic[Result]):
             await self.stop()
 
     async def start(self) -> None:
-        """Open the files, and listen; what fails leaves nothing open."""
+        """Open the files, and listen, as soon as no other process has the lease of the store.
+
+        What fails leaves nothing open.
+        """
         try:
-            self._authorization = Authorization(self._folder)
-            await self._start()
-        except BaseException:
-            self._close_files()
-            raise
-        self._supervisor.start("tick", self._tick())
-        if self.health_listen is not None:
-            try:
+            if self.health_listen is not None:
                 self._health = await serve_health(
                     self.health_listen, self._troubles, self._prometheus
                 )
-            except BaseException:
-                await self.stop()
-                raise
+            self._authorization = Authorization(self._folder)
+            while not await self._started():
+                await asyncio.sleep(POLL_SECONDS)
+        except BaseException:
+            if self._health is not None:
+                await self._health.cleanup()
+            self._close_files()
+            raise
+        self._supervisor.start("tick", self._tick())
+
+    async def _started(self) -> bool:
+        """Start; False while another process has the lease of the store."""
+        try:
+            await self._start()
+        except LeasedError as error:
+            if not self._standby:
+                note("standby", words=str(error))
+            self._standby = True
+            self._close_files()  # the lease may have been lost after the store was opened
+            self._fence = self._store = None
+            return False
+        return True
 
     async def finished(self, *, linger: float = LINGER_SECONDS) -> Result:
         """Wait for the end of the run."""
@@ -146,14 +165,15 @@ class Service(ABC, Generic[Result]):
 
     def _charge(self, ledger: Ledger | None, plan: NoisePlan, run_id: str, role: str) -> None:
         """Take the run's place in the ledger: every round is fenced off there from now on."""
-        if ledger is not None and self._store is not None:
-            self._fence = ledger.begin(
-                run_id,
-                plan.charges(),
-                rounds=self._store.released,
-                digest=self._store.digest,
-                note=f"sottovoce {role}",
-            )
+        store = self._store
+        if ledger is None or store is None:
+            return
+        charges, purpose = plan.charges(), f"sottovoce {role}"
+        fence = ledger.begin(
+            run_id, charges, rounds=store.released, digest=store.digest, note=purpose
+        )
+        if not store.join(fence):
+            self._fence = fence
 
     async def _serve(self, server: Server, k: int) -> None:
         """Listen, as round k is collected."""
@@ -164,7 +184,7 @@ class Service(ABC, Generic[Result]):
         note("listening", port=server.port, round=k)
 
     async def _tick(self) -> None:
-        """Every second: write incidents; drop peers that are revoked, expired or overdue."""
+        """Every second: write incidents, prolong the lease; drop peers revoked, expired or late."""
         while True:
             await asyncio.sleep(TICK_SECONDS)
             if self._store is not None:

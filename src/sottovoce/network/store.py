@@ -77,7 +77,7 @@ class CloudStore(Journal):
         """Bind the store to a configuration, or check that it is bound to this one."""
         if self.run.config not in ("", config.text):
             raise StoreError(
-                f"{self.path} must belong to this run, got a run that differs in "
+                f"{self.name} must belong to this run, got a run that differs in "
                 f"{_difference(read_config(self.run.config), config)}: use the same command as "
                 "before, or a new store for a new run"
             )
@@ -126,7 +126,7 @@ class CloudStore(Journal):
     def _verify(self) -> None:
         super()._verify()
         if self.last is not None and self.last.said is None and self.run.status == "running":
-            raise damaged(self.path, "the contributions of the last round are missing")
+            raise damaged(self.name, "the contributions of the last round are missing")
 
 
 def resumed(
@@ -144,7 +144,7 @@ def resumed(
         last = rounds.replay(row.k, row.release, previous, frozenset(held), missed, secure=secure)
         if pack(last.price) != row.context:
             raise StoreError(
-                f"{store.path} must hold the prices that follow from its releases, got others in "
+                f"{store.name} must hold the prices that follow from its releases, got others in "
                 f"round {row.k:,}: it was written by another version of sottovoce or on another "
                 "kind of machine; continue there, or begin a new run with a new store, which "
                 "spends privacy anew"
@@ -155,10 +155,10 @@ def resumed(
 
 def check_store(plan: NoisePlan, store: CloudStore) -> None:
     """Refuse to continue a run that held agents under a promise that does not cover it."""
-    rows = store.rounds("WHERE length(attendance) > 0")
+    rows = store.rounds("AND length(attendance) > 0")
     if isinstance(plan.hide, Trajectory) and any(attendance_in(row)[0] for row in rows):
         raise PrivacyError(
-            f"a run that hides a trajectory must not have held agents, got {store.path}, where "
+            f"a run that hides a trajectory must not have held agents, got {store.name}, where "
             "the last contributions of some counted again: it released more than it promised and "
             "cannot go on; start anew with another store, and wait for stragglers or plan with "
             "sv.Offset(...) or sv.Everything(...)"

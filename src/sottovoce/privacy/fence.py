@@ -11,34 +11,20 @@ through, hence
 - of two clouds on two copies at most one raises the fence to any round. The other has committed
   its round in its own store and sent nothing, and never will: its digest is another one.
 
-The ledger's file is SQLite in WAL mode with synchronous=FULL, created whole or not at all.
+Where store and ledger are in one database of PostgreSQL, both steps are one transaction.
 """
 
 from __future__ import annotations
 
 import os
-import sqlite3
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Final, final
 
+from sottovoce.database import Address, Database, connect, driver_errors, fault_of, transaction
 from sottovoce.errors import InputError, PrivacyError, RollbackError, UnavailableError
-
-LOCK_SECONDS: Final = 60.0  # seconds to wait while another process writes
-
-_TRANSIENT: Final = frozenset(
-    {
-        sqlite3.SQLITE_BUSY,
-        sqlite3.SQLITE_LOCKED,
-        sqlite3.SQLITE_FULL,
-        sqlite3.SQLITE_IOERR,
-        sqlite3.SQLITE_CANTOPEN,
-        sqlite3.SQLITE_READONLY,
-    }
-)
-"""Errors that time or a restart resolves; the ledger is undamaged."""
 
 APPLICATION: Final = int.from_bytes(b"svlg")
 SCHEMA: Final = 2
@@ -46,10 +32,8 @@ SCHEMA: Final = 2
 # radius: NULL for "everything"
 # spent: the exact sum of the squares in units of 4^-BITS, hexadecimal
 # fence, digest: the last round of the run that may be sent
-TABLES: Final = f"""
-PRAGMA application_id = {APPLICATION};
-PRAGMA user_version = {SCHEMA};
-CREATE TABLE accounts (
+TABLES: Final = (
+    """CREATE TABLE accounts (
     agent TEXT PRIMARY KEY,
     hide TEXT NOT NULL,
     radius REAL,
@@ -57,16 +41,16 @@ CREATE TABLE accounts (
     delta REAL NOT NULL,
     budget REAL NOT NULL,
     spent TEXT NOT NULL
-) WITHOUT ROWID;
-CREATE TABLE runs (
+) WITHOUT ROWID""",
+    """CREATE TABLE runs (
     number INTEGER PRIMARY KEY,
     run_id TEXT NOT NULL UNIQUE,
     note TEXT NOT NULL,
-    at TEXT NOT NULL DEFAULT (strftime('%Y-%m-%dT%H:%M:%SZ', 'now')),
-    fence INTEGER NOT NULL DEFAULT 0,
-    digest BLOB NOT NULL DEFAULT x''
-);
-CREATE TABLE spends (
+    at TEXT NOT NULL,
+    fence INTEGER NOT NULL,
+    digest BLOB NOT NULL
+)""",
+    """CREATE TABLE spends (
     number INTEGER NOT NULL REFERENCES runs,
     agent TEXT NOT NULL REFERENCES accounts,
     hide TEXT NOT NULL,
@@ -74,21 +58,29 @@ CREATE TABLE spends (
     mu REAL NOT NULL,
     allowance REAL NOT NULL,
     PRIMARY KEY (number, agent)
-) WITHOUT ROWID;
-"""
+) WITHOUT ROWID""",
+)
 
 
-def create_ledger(path: Path) -> None:
-    """Make an empty ledger beside path and link it into place whole, or not at all."""
+def create_ledger(address: Address) -> None:
+    """Make an empty ledger unless there is one, whole or not at all."""
+    if address.file is None:
+        with ledger_errors(address.name), closing(connect(address)) as database:
+            database.create(TABLES, (APPLICATION, SCHEMA))
+    elif not address.file.exists():
+        _create_file(address.file)
+
+
+def _create_file(path: Path) -> None:
+    """Make a ledger beside its path and link it into place."""
     try:
         handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)  # mode 0600
     except OSError as error:
         raise InputError(f"ledger {path} cannot be created: {error.strerror}") from error
     os.close(handle)
     try:
-        with closing(_connect(Path(name))) as database:
-            database.execute("PRAGMA journal_mode = WAL")
-            database.executescript(f"BEGIN; {TABLES} COMMIT;")
+        with closing(connect(Address(name=name, file=Path(name)))) as database:
+            database.create(TABLES, (APPLICATION, SCHEMA))
         try:
             os.link(name, path)
         except FileExistsError:
@@ -101,74 +93,68 @@ def create_ledger(path: Path) -> None:
 
 
 @contextmanager
-def transaction(path: Path, kind: str) -> Iterator[sqlite3.Connection]:
-    """Commit what the body did; if it raises, closing the file undoes all of it."""
-    with ledger_errors(path), closing(_connect(path)) as database:
-        database.execute(f"BEGIN {kind}")
-        _check_version(database, path)
-        yield database
-        database.execute("COMMIT")
+def ledger_transaction(address: Address, *, write: bool = False) -> Iterator[Database]:
+    """Read one moment of a ledger; or write, while no other process changes an account."""
+    with ledger_errors(address.name), closing(connect(address)) as database:
+        _check_version(database, address.name)
+        with transaction(database, write=write, lock="accounts" if write else ""):
+            yield database
 
 
 @contextmanager
-def ledger_errors(path: Path) -> Iterator[None]:
-    """Turn SQLite's errors into ours: UnavailableError if they are transient."""
+def ledger_errors(name: str) -> Iterator[None]:
+    """Turn drivers' errors into ours: UnavailableError if they are transient."""
     try:
         yield
-    except sqlite3.Error as error:
-        # The low byte of the extended code is the kind of error.
-        transient = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF in _TRANSIENT
-        kind, now = (UnavailableError, " now") if transient else (PrivacyError, "")
-        raise kind(
-            f"ledger {path} cannot be used{now} ({error}); nothing may be released without it"
-        ) from error
+    except driver_errors() as error:
+        kind, text = fault_of(error)
+        failure, now = (UnavailableError, " now") if kind == "passing" else (PrivacyError, "")
+        raise failure(
+            f"ledger {name} cannot be used{now} ({text}); nothing may be released without it"
+        ) from None
 
 
-def _connect(path: Path) -> sqlite3.Connection:
-    """Open a file that exists: a ledger that vanished does not come back empty."""
-    address = f"{path.absolute().as_uri()}?mode=rw"
-    database = sqlite3.connect(address, uri=True, timeout=LOCK_SECONDS, isolation_level=None)
-    database.execute("PRAGMA synchronous = FULL")
-    database.execute("PRAGMA foreign_keys = ON")
-    return database
-
-
-def _check_version(database: sqlite3.Connection, path: Path) -> None:
-    application = database.execute("PRAGMA application_id").fetchone()[0]
-    version = database.execute("PRAGMA user_version").fetchone()[0]
+def _check_version(database: Database, name: str) -> None:
+    application, version = database.stamp("accounts") or (0, 0)
     if application != APPLICATION:
-        raise PrivacyError(f"{path} is not a ledger: restore it or choose another file")
+        raise PrivacyError(f"{name} is not a ledger: restore it or choose another")
     if version == 1:
         raise PrivacyError(
-            f"ledger {path} must have schema version {SCHEMA}, got 1, which does not say for which "
+            f"ledger {name} must have schema version {SCHEMA}, got 1, which does not say for which "
             "adjacency and radius its budgets were spent: read what remains with the release that "
             "wrote it, and grant that much in a new file"
         )
     if version != SCHEMA:
         raise PrivacyError(
-            f"ledger {path} must have schema version {SCHEMA}, got {version}: "
+            f"ledger {name} must have schema version {SCHEMA}, got {version}: "
             "use the release of sottovoce that wrote it"
         )
 
 
 Digests = Callable[[int], bytes | None]  # of a round in a store; None for one it does not hold
-RAISE_FENCE = "UPDATE runs SET fence = ?, digest = ? WHERE run_id = ? AND fence = ? AND digest = ?"
+RAISE_FENCE: Final = """
+UPDATE {}runs SET fence = ?, digest = ? WHERE run_id = ? AND fence = ? AND digest = ?"""
 
 
 @final
 class Fence:
     """One run's fence, on a connection of its own: opening the ledger anew costs several commits.
 
-    The run is recorded in the ledger at ``path``, and the fence stands at round k with its digest.
+    The run is recorded in the ledger, and the fence stands at round k with its digest.
     """
 
-    def __init__(self, path: Path, run_id: str, k: int, digest: bytes) -> None:
-        self._path = path
+    def __init__(self, address: Address, run_id: str, k: int, digest: bytes) -> None:
+        self.address = address
         self._run_id = run_id
         self._standing = k, digest
-        with ledger_errors(path):
-            self._database = _connect(path)
-        self._file = _file_identity(path)
+        with ledger_errors(address.name):
+            self._database = connect(address)
+        self._file = _file_identity(address)
+
+    def use(self, database: Database) -> None:
+        """Rise from now on in the transactions of another connection to the same database."""
+        self._database.close()
+        self._database = database
 
     def rise(self, k: int, digest: bytes) -> None:
         """Let round k through; returns only when that is on disk.
@@ -182,19 +168,21 @@ class Fence:
                 f"the fence of run {self._run_id!r} must rise by one round, got round {k} after "
                 f"round {self._standing[0]}"
             )
-        if _file_identity(self._path) != self._file:
+        if _file_identity(self.address) != self._file:
             raise PrivacyError(
-                f"ledger {self._path} was replaced while a run used it; nothing may be released "
-                "before it is the newest one again"
+                f"ledger {self.address.name} was replaced while a run used it; nothing may be "
+                "released before it is the newest one again"
             )
-        with ledger_errors(self._path):
-            # One statement is a transaction by itself.
+        with ledger_errors(self.address.name):
+            # One statement is a transaction by itself, outside of one.
             values = (k, digest, self._run_id, *self._standing)
-            risen = self._database.execute(RAISE_FENCE, values).rowcount
+            statement = RAISE_FENCE.format(self.address.prefix)
+            risen = self._database.execute(statement, values).rowcount
         if risen != 1:
             raise RollbackError(
                 f"round {k} of run {self._run_id!r} must be released once, but another cloud has "
-                f"raised the fence in ledger {self._path}: this store is a copy; nothing was sent"
+                f"raised the fence in ledger {self.address.name}: this store is a copy; nothing "
+                "was sent"
             )
         self._standing = k, digest
 
@@ -203,7 +191,7 @@ class Fence:
         self._database.close()
 
 
-def require_fence(database: sqlite3.Connection, run_id: str, rounds: int, digest: Digests) -> None:
+def require_fence(database: Database, run_id: str, rounds: int, digest: Digests) -> None:
     """Check a store of so many rounds against the fence; raise it if a crash left it one behind.
 
     Raises:
@@ -234,15 +222,23 @@ def require_fence(database: sqlite3.Connection, run_id: str, rounds: int, digest
         )
     if rounds == fence + 1:
         last_digest = digest(rounds) or b""
-        database.execute(RAISE_FENCE, (rounds, last_digest, run_id, fence, fenced_digest))
+        values = (rounds, last_digest, run_id, fence, fenced_digest)
+        if database.execute(RAISE_FENCE.format(""), values).rowcount != 1:
+            raise RollbackError(
+                f"round {rounds} of run {run_id!r} must be released once, but another cloud has "
+                "raised the fence meanwhile; nothing was sent"
+            )
 
 
-def _file_identity(path: Path) -> tuple[int, int]:
+def _file_identity(address: Address) -> tuple[int, int] | None:
+    """Which file it is; a server that was replaced has broken the connection."""
+    if address.file is None:
+        return None
     try:
-        status = path.stat()
+        status = address.file.stat()
     except OSError as error:
         raise UnavailableError(
-            f"ledger {path} cannot be used now ({error.strerror}); nothing may be released "
+            f"ledger {address.name} cannot be used now ({error.strerror}); nothing may be released "
             "without it"
         ) from None
     return status.st_dev, status.st_ino

@@ -12,23 +12,22 @@ holds the sum as an integer: mu_j is rounded up to a multiple of 2^-100 (which e
 1e-14 already is) and squared without error, so sums neither depend on their order nor lose
 anything, and an agent may spend its budget to the last bit and no further.
 
-The file is SQLite in WAL mode with synchronous=FULL. A spend is one IMMEDIATE transaction: two
-processes are served one after the other, and a process killed at any instant leaves either all of a
-spend or nothing. `spend` and `begin` return only after the commit is on disk; release afterwards,
-and the ledger can be ahead of what was released, never behind. It must lie on a local disk (WAL
-needs one).
+It is a file of SQLite (on a local disk: its write-ahead log needs one) or a schema of PostgreSQL. A
+spend is one transaction: two processes are served one after the other, and a process killed at any
+instant leaves either all of a spend or nothing. `spend` and `begin` return only after the commit is
+on disk; release afterwards, and the ledger can be ahead of what was released, never behind.
 """
 
 from __future__ import annotations
 
 import os
-import sqlite3
+import time
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final, TypeAlias, final
 
+from sottovoce.database import Database, address_of
 from sottovoce.errors import BudgetError, InputError, PrivacyError
 from sottovoce.privacy.adjacency import Kind, kind_of
 from sottovoce.privacy.charge import (
@@ -40,7 +39,13 @@ from sottovoce.privacy.charge import (
     root_up,
     square_down,
 )
-from sottovoce.privacy.fence import Digests, Fence, create_ledger, require_fence, transaction
+from sottovoce.privacy.fence import (
+    Digests,
+    Fence,
+    create_ledger,
+    ledger_transaction,
+    require_fence,
+)
 from sottovoce.privacy.gaussian import gdp_mu_of
 
 _Row: TypeAlias = tuple[str, Kind, float | None, float, float, float, str]
@@ -92,25 +97,24 @@ class Spend:
 
 @final
 class Ledger:
-    """The accounts in one file, which is created (readable by its owner only) if missing.
+    """The accounts in one database, created (a file readable by its owner only) if missing.
 
-    Safe to share between threads, processes and forks: every call opens the file anew.
+    Safe to share between threads, processes and forks: every call connects anew.
 
     Args:
-        path: the file, in a directory that exists.
+        path: the file, in a directory that exists; or a URL of PostgreSQL.
 
     Raises:
-        PrivacyError: the file is damaged, of another version or not a ledger. It is left untouched.
+        PrivacyError: it is damaged, of another version or not a ledger. It is left untouched.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        self.path = Path(path)
-        if not self.path.exists():
-            create_ledger(self.path)
-        with transaction(self.path, "DEFERRED") as database:
-            faults = database.execute("PRAGMA quick_check(1)").fetchone()[0]
-            if faults != "ok":
-                raise PrivacyError(f"ledger {self.path} is damaged: {faults}; restore a backup")
+        self.address = address_of("ledger", path)
+        create_ledger(self.address)
+        with ledger_transaction(self.address) as database:
+            faults = database.faults()
+        if faults:
+            raise PrivacyError(f"ledger {self.address.name} is damaged: {faults}; restore a backup")
 
     def grant(
         self,
@@ -139,7 +143,7 @@ class Ledger:
         for name in names:
             if not isinstance(name, str) or not name:
                 raise InputError(f"an agent's name must be a non-empty string, got {name!r}")
-        with transaction(self.path, "IMMEDIATE") as database:
+        with ledger_transaction(self.address, write=True) as database:
             totals = _charge_anew(database, names, protected)
             for agent, spent in totals.items():
                 if spent > square_down(budget):
@@ -171,7 +175,7 @@ class Ledger:
                 not, or run_id is known with other charges. Nothing is recorded for any agent.
         """
         requested = _charge_by_agent(run_id, charges)
-        with transaction(self.path, "IMMEDIATE") as database:
+        with ledger_transaction(self.address, write=True) as database:
             _spend(database, run_id, requested, note)
 
     def begin(
@@ -193,7 +197,7 @@ class Ledger:
             PrivacyError: the ledger does not know rounds that were released. Nothing is recorded.
         """
         requested = _charge_by_agent(run_id, charges)
-        with transaction(self.path, "IMMEDIATE") as database:
+        with ledger_transaction(self.address, write=True) as database:
             if _spend(database, run_id, requested, note) and rounds > 0:
                 raise PrivacyError(
                     f"the ledger must know run {run_id!r}, which has released {rounds} rounds "
@@ -201,11 +205,11 @@ class Ledger:
                     "goes on without one, or anew with a new store"
                 )
             require_fence(database, run_id, rounds, digest)
-        return Fence(self.path, run_id, rounds, digest(rounds) or b"")
+        return Fence(self.address, run_id, rounds, digest(rounds) or b"")
 
     def account(self, agent: str) -> Account:
         """Return one agent's account; refused if no budget was ever granted to it."""
-        with transaction(self.path, "DEFERRED") as database:
+        with ledger_transaction(self.address) as database:
             row = _account_row(database, agent)
         if row is None:
             raise BudgetError(_no_budget(agent))
@@ -213,7 +217,7 @@ class Ledger:
 
     def accounts(self) -> tuple[Account, ...]:
         """Return all accounts, by name."""
-        with transaction(self.path, "DEFERRED") as database:
+        with ledger_transaction(self.address) as database:
             return tuple(map(_account, database.execute("SELECT * FROM accounts ORDER BY agent")))
 
     def spent(self, agent: str) -> float:
@@ -229,7 +233,7 @@ class Ledger:
 
     def history(self) -> tuple[Spend, ...]:
         """Return everything ever recorded, in order."""
-        with transaction(self.path, "DEFERRED") as database:
+        with ledger_transaction(self.address) as database:
             rows = database.execute(
                 "SELECT run_id, note, at, agent, hide, radius, mu, allowance "
                 "FROM spends JOIN runs USING (number) ORDER BY number, agent"
@@ -254,9 +258,7 @@ def _charge_by_agent(run_id: str, charges: Iterable[Charge]) -> dict[str, Charge
     return requested
 
 
-def _spend(
-    database: sqlite3.Connection, run_id: str, requested: dict[str, Charge], note: str
-) -> bool:
+def _spend(database: Database, run_id: str, requested: dict[str, Charge], note: str) -> bool:
     """Record a run unless it is recorded already; return whether it is new."""
     recorded = _recorded_charges(database, run_id)
     if recorded == requested:
@@ -267,9 +269,10 @@ def _spend(
             "a different run needs another run_id"
         )
     totals = _add_up(database, requested)
-    number = database.execute(
-        "INSERT INTO runs (run_id, note) VALUES (?, ?)", (run_id, note)
-    ).lastrowid
+    (number,) = database.execute("SELECT coalesce(max(number), 0) + 1 FROM runs").fetchone()
+    now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    values = (number, run_id, note, now, 0, b"")
+    database.execute("INSERT INTO runs VALUES (?, ?, ?, ?, ?, ?)", values)
     database.executemany(
         "INSERT INTO spends VALUES (?, ?, ?, ?, ?, ?)",
         [
@@ -284,7 +287,7 @@ def _spend(
     return True
 
 
-def _recorded_charges(database: sqlite3.Connection, run_id: str) -> dict[str, Charge] | None:
+def _recorded_charges(database: Database, run_id: str) -> dict[str, Charge] | None:
     run = database.execute("SELECT number FROM runs WHERE run_id = ?", (run_id,)).fetchone()
     if run is None:
         return None
@@ -294,7 +297,7 @@ def _recorded_charges(database: sqlite3.Connection, run_id: str) -> dict[str, Ch
     return {row[0]: _charge(*row) for row in rows}
 
 
-def _add_up(database: sqlite3.Connection, requested: dict[str, Charge]) -> dict[str, int]:
+def _add_up(database: Database, requested: dict[str, Charge]) -> dict[str, int]:
     """Return every agent's new exact total, or refuse, naming the first agent in the way."""
     totals, refusals = {}, []
     for agent, charge in requested.items():
@@ -321,9 +324,7 @@ def _add_up(database: sqlite3.Connection, requested: dict[str, Charge]) -> dict[
     return totals
 
 
-def _charge_anew(
-    database: sqlite3.Connection, agents: list[str], protected: Protected
-) -> dict[str, int]:
+def _charge_anew(database: Database, agents: list[str], protected: Protected) -> dict[str, int]:
     """Return what agents have spent in terms of what is to be protected from now on."""
     totals = dict.fromkeys(agents, 0)
     changed = set()
@@ -340,7 +341,7 @@ def _charge_anew(
     return totals
 
 
-def _account_row(database: sqlite3.Connection, agent: str) -> _Row | None:
+def _account_row(database: Database, agent: str) -> _Row | None:
     requested = database.execute("SELECT * FROM accounts WHERE agent = ?", (agent,))
     row: _Row | None = requested.fetchone()
     return row

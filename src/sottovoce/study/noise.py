@@ -18,6 +18,7 @@ import scipy.fft
 from scipy.special import chdtr, chdtrc, ndtr, ndtri, pdtrc
 from scipy.stats import binom, kstest
 
+from sottovoce.database import address_of
 from sottovoce.errors import InputError
 from sottovoce.network.config import algorithm_of
 from sottovoce.network.protocol.codec import unpack, unpack_whole
@@ -305,20 +306,20 @@ def audit_store(plan: NoisePlan, path: str | os.PathLike[str]) -> StoreAudit:
             simulated.
         StoreError: it is not a store, or damaged.
     """
-    run = transcript(path)
+    run, name = transcript(path), address_of("store", path).name
     config = run.config
     if config is None or run.said is None:
         raise InputError(
-            f"{path} must hold what agents sent in all its rounds, got a store without: only a "
+            f"{name} must hold what agents sent in all its rounds, got a store without: only a "
             "cloud started with --keep-states keeps it"
         )
     if isinstance(plan.trust, SplitCloud) or config.promise.get("trust", "one") == "split":
         raise InputError(
-            f"{path} must be a trusted cloud's store, got one of a split cloud: what agents sent "
+            f"{name} must be a trusted cloud's store, got one of a split cloud: what agents sent "
             "is masked, and no half can tell noise from contributions; audit with --view instead"
         )
     if config.noise != "secure":
-        raise InputError(f"{path} must hold secure noise, got a simulated run: nothing is private")
+        raise InputError(f"{name} must hold secure noise, got a simulated run: nothing is private")
     expected = make_config(
         plan,
         algorithm_of(config.algorithm),
@@ -328,7 +329,7 @@ def audit_store(plan: NoisePlan, path: str | os.PathLike[str]) -> StoreAudit:
     )
     if (expected.problem, expected.plan) != (config.problem, config.plan):
         raise InputError(
-            f"{path} must belong to this plan, got a run of another: give the options and the "
+            f"{name} must belong to this plan, got a run of another: give the options and the "
             "folder that its cloud was started with"
         )
     residuals = _residuals_of_sums if plan.release is None else _residuals_of_values

@@ -1,0 +1,450 @@
+"""Journal and ledger in PostgreSQL: what holds of files holds there, and a lease besides."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sys
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import typer
+from network_harness import completed, free_port, member, plan_for, run, serving, words_of
+from test_canary import CANARIES, spellings
+from test_canary import problem as canary_problem
+from test_store import record, released
+from test_store_damage import fill
+from typer.testing import CliRunner
+
+from databases import Server, needs_postgres
+from sottovoce.cli.accounts import grant_command
+from sottovoce.cli.services import status_command
+from sottovoce.errors import (
+    BudgetError,
+    InputError,
+    PrivacyError,
+    RollbackError,
+    SottovoceError,
+    UnavailableError,
+)
+from sottovoce.network.agent import Agent
+from sottovoce.network.cloud import Cloud
+from sottovoce.network.failures import DiskError, HaltedError, LeasedError, StoreError
+from sottovoce.network.journal import Journal
+from sottovoce.network.journal_file import SCHEMA
+from sottovoce.network.journal_schema import LEASE_SECONDS, POLL_SECONDS
+from sottovoce.network.store import CloudStore, answers, summarise
+from sottovoce.privacy.charge import Charge, Protected
+from sottovoce.privacy.ledger import Ledger
+from sottovoce.problem.problem import Problem
+from sottovoce.study.noise import audit_store
+
+pytestmark = needs_postgres
+
+ALL = list(range(1, 8))
+PASSWORD = "hunter2"  # noqa: S105  part of every URL of the server
+COST = [Charge(agent="pump", protected=Protected("trajectory", 1.0), mu=0.1, allowance=0.0)]
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Server]:
+    started = Server(free_port())
+    yield started
+    started.remove()
+
+
+@pytest.fixture
+def url(server: Server) -> str:
+    return server.database()
+
+
+def granted(url: str, problem: Problem) -> Ledger:
+    ledger = Ledger(url)
+    ledger.grant(problem.cloud.agent_labels(), 1.1, 0.05, hide="trajectory", radius=1.0)
+    return ledger
+
+
+def test_a_store_says_the_same_in_postgresql_as_in_a_file(
+    url: str, tmp_path: Path, paper: Problem
+) -> None:
+    places = [url, str(tmp_path / "run.db")]
+    for place in places:
+        store = CloudStore(place, keep_states=True)
+        fill(store, paper)
+        store.close()
+        again = CloudStore(place)
+        fill(again, paper, 14)
+        again.close()
+    first, second = ([row[:7] for row in _rounds(place)] for place in places)
+    assert [row[0] for row in first] == list(range(1, 15))
+    digests = [[row[3] for row in rows] for rows in (first, second)]
+    assert digests[0] != digests[1]  # of two runs, each with its name
+    assert [(*row[:3], *row[4:]) for row in first] == [(*row[:3], *row[4:]) for row in second]
+    assert answers(places[0]).tolist() == answers(places[1]).tolist()
+    told = [summarise(place) for place in places]
+    assert [(t.rounds, t.held, t.status) for t in told] == [(14, 14, "running")] * 2
+
+
+def _rounds(place: str) -> list[tuple[object, ...]]:
+    with Journal.open(place) as journal:
+        return [
+            (r.k, r.context, r.release, r.digest, r.attendance, r.said, None)
+            for r in journal.rounds()
+        ]
+
+
+def test_what_was_said_is_erased_with_the_next_round_and_the_end(server: Server, url: str) -> None:
+    store = CloudStore(url)
+    store.commit(record(1), released())
+    store.commit(record(2), released())
+    said = "SELECT k FROM rounds WHERE said IS NOT NULL OR said_seal IS NOT NULL"
+    assert server.rows(url, said) == [(2,)]
+    store.end("done")
+    store.close()
+    assert server.rows(url, said) == []
+
+
+@pytest.mark.parametrize("column", ["context", "release", "digest", "attendance", "said"])
+def test_a_changed_value_is_noticed_and_new_sets_the_tables_aside(
+    server: Server, url: str, paper: Problem, column: str
+) -> None:
+    store = CloudStore(url, keep_states=True)
+    fill(store, paper)
+    store.close()
+    change = "UPDATE rounds SET {0} = set_byte({0}, 0, 77) WHERE k = 5"
+    server.rows(url, change.format(column))
+    with pytest.raises(StoreError, match="round 5 is not as it was written"):
+        CloudStore(url)
+    fresh = CloudStore(url, new=True)
+    assert fresh.released == 0
+    fresh.close()
+    tables = server.rows(url, "SELECT tablename FROM pg_tables WHERE tablename LIKE '%_lost_%'")
+    assert len(tables) == 2
+    CloudStore(url).close()
+
+
+def test_stores_and_ledgers_of_another_schema_or_kind_are_refused(server: Server, url: str) -> None:
+    CloudStore(url).close()
+    Ledger(url)
+    comment = "COMMENT ON TABLE {} IS '{}'"
+    for table, words, refusal, kind in (
+        ("rounds", f"sottovoce {0x53564F43} {SCHEMA - 1}", f"must have schema version {SCHEMA}", 0),
+        ("rounds", "somebody's notes", "is not a store of a run", 0),
+        ("accounts", f"sottovoce {int.from_bytes(b'svlg')} 1", "must have schema version 2", 1),
+        ("accounts", "somebody's accounts", "is not a ledger", 1),
+    ):
+        server.rows(url, comment.format(table, words.replace("'", "''")))
+        with pytest.raises((StoreError, PrivacyError), match=refusal) as caught:
+            Ledger(url) if kind else CloudStore(url)
+        assert PASSWORD not in str(caught.value)
+
+
+def test_several_runs_share_a_database_by_schemas(url: str) -> None:
+    one, two = CloudStore(f"{url}?schema=one"), CloudStore(f"{url}?schema=two")
+    one.commit(record(1), released())
+    assert (one.released, two.released) == (1, 0)
+    one.close()
+    two.close()
+    assert summarise(f"{url}?schema=one").rounds == 1
+    with pytest.raises(StoreError, match="is not a store"):
+        summarise(f"{url}?schema=three")
+
+
+def test_one_process_at_a_time_holds_the_lease_and_gives_it_back(url: str) -> None:
+    first = CloudStore(url)
+    with pytest.raises(
+        LeasedError, match=r"must be leased by this cloud, got the lease of .* proc"
+    ):
+        CloudStore(url)
+    first.commit(record(1), released())
+    first.close()
+    second = CloudStore(url)
+    assert second.released == 1
+    second.close()
+
+
+def test_who_lost_the_lease_can_write_nothing(server: Server, url: str) -> None:
+    expire = "UPDATE lease SET expires = clock_timestamp()"
+    with ExitStack() as opened:
+        stale = opened.enter_context(closing(CloudStore(url)))
+        stale.commit(record(1), released())
+        server.rows(url, expire)
+        stale.commit(record(2), released())  # it expired, but nobody took it over
+        server.rows(url, expire)
+        new = opened.enter_context(closing(CloudStore(url)))
+        writes: list[Callable[[], None]] = [
+            lambda: stale.commit(record(3), released()),
+            lambda: stale.end("halted", "an agent has a receipt of a round that it does not know"),
+            lambda: stale.end("done"),
+            lambda: stale.put("question", b"x"),
+            stale.flush,
+        ]
+        for write in writes:
+            with pytest.raises(LeasedError):
+                write()
+        new.commit(record(3), released())
+        stale.close()
+        new.commit(record(4), released())
+    summary = summarise(url)
+    assert (summary.rounds, summary.status) == (4, "running")
+
+
+def test_a_process_stopped_within_a_transaction_keeps_no_lock(server: Server, url: str) -> None:
+    stale = CloudStore(url)
+    stale._database.begin(write=True)
+    stale._place.hold(stale._database)  # and is stopped here, with the row locked
+    began = time.monotonic()
+    while True:
+        try:
+            new = CloudStore(url)
+            break
+        except (LeasedError, DiskError):
+            assert time.monotonic() - began < 3 * LEASE_SECONDS
+    new.commit(record(1), released())
+    with pytest.raises(DiskError):
+        stale.commit(record(1), released())
+    stale.close()
+    new.close()
+
+
+def test_a_ledger_spends_refuses_and_fences_as_a_file_does(url: str, tmp_path: Path) -> None:
+    histories = []
+    for place in (url, tmp_path / "ledger.db"):
+        ledger = Ledger(place)
+        ledger.grant(["pump", "valve"], 1.0, 1e-6, hide="trajectory", radius=1.0)
+        fence = ledger.begin("run", COST, rounds=0, digest=lambda k: None)
+        fence.rise(1, b"one")
+        with pytest.raises(RollbackError, match="got 0 of 1"):
+            ledger.begin("run", COST, rounds=0, digest=lambda k: None)
+        behind = ledger.begin("run", COST, rounds=1, digest={1: b"one"}.get)
+        fence.rise(2, b"two")
+        with pytest.raises(RollbackError, match="must be released once"):
+            behind.rise(2, b"other")
+        fence.close()
+        behind.close()
+        much = Charge(agent="pump", protected=Protected("trajectory", 1.0), mu=9, allowance=0)
+        with pytest.raises(BudgetError, match="would exceed"):
+            ledger.spend("next", [much])
+        ledger.spend("next", COST)
+        histories.append([(s.run_id, s.charge) for s in ledger.history()])
+        assert ledger.spent("pump") == pytest.approx(0.1 * np.sqrt(2))
+    assert histories[0] == histories[1]
+
+
+def test_rounds_and_fences_in_one_database_are_one_transaction(
+    server: Server, url: str, paper: Problem, keys: Path, tmp_path: Path
+) -> None:
+    ledger = granted(url, paper)
+
+    async def main() -> None:
+        place = f"{url}?schema=run1"
+        settings = {"rounds": 6, "ledger": ledger, "keep_states": True}
+        async with serving(plan_for(paper), keys, place, **settings) as cloud:
+            assert cloud._fence is None  # the journal raises it
+            await completed(cloud, member(paper, ALL, cloud, keys, tmp_path))
+
+    run(main())
+    transactions = server.rows(url, "SELECT xmin FROM run1.rounds WHERE k = 6")
+    assert server.rows(url, "SELECT xmin, fence FROM runs") == [(*transactions[0], 6)]
+    store = CloudStore(f"{url}?schema=run2")
+    assert store.join(ledger.begin("r", plan_for(paper).charges(), rounds=0, digest=lambda k: None))
+    server.rows(url, "UPDATE runs SET fence = 1 WHERE run_id = 'r'")  # by another cloud
+    with pytest.raises(RollbackError):
+        store.commit(record(1), released())
+    store.close()
+    assert summarise(f"{url}?schema=run2").rounds == 0  # nothing is left of it
+
+
+def test_a_restored_database_is_refused_by_a_ledger_elsewhere_or_a_marker(
+    server: Server, paper: Problem, keys: Path, tmp_path: Path
+) -> None:
+    ledgers = {"file": granted(str(tmp_path / "ledger.db"), paper), "marker": None}
+    for kind, ledger in ledgers.items():
+        url, folder = server.database(), tmp_path / kind
+        folder.mkdir()
+        mark = f"?mark={folder / 'run.mark'}" if kind == "marker" else ""
+        _some_rounds(paper, keys, url + mark, folder, ledger, until=2)
+        backup = server.database(copy_of=url)
+        _some_rounds(paper, keys, url + mark, folder, ledger, until=6)
+        expected = RollbackError if ledger is not None else StoreError
+        with pytest.raises(expected, match=r"rolled back|old backup"):
+            _some_rounds(paper, keys, backup + mark, folder, ledger, until=6)
+
+
+def test_a_ledger_in_the_restored_database_rolls_back_with_it_and_an_agent_proves_it(
+    server: Server, url: str, paper: Problem, keys: Path, tmp_path: Path
+) -> None:
+    _some_rounds(paper, keys, url, tmp_path, granted(url, paper), until=2)
+    backup = server.database(copy_of=url)
+    _some_rounds(paper, keys, url, tmp_path, Ledger(url), until=6)
+    with pytest.raises(HaltedError):  # as docs/how-to/scale.md says: only receipts are left
+        _some_rounds(paper, keys, backup, tmp_path, Ledger(backup), until=6)
+
+
+def _some_rounds(
+    problem: Problem, keys: Path, store: str, folder: Path, ledger: Ledger | None, *, until: int
+) -> None:
+    async def main() -> None:
+        cloud = serving(plan_for(problem), keys, store, rounds=6, ledger=ledger)
+        async with cloud as started:
+            await _until(started, member(problem, ALL, started, keys, folder), until)
+
+    run(main())
+
+
+async def _until(cloud: Cloud, agent: Agent, rounds: int) -> None:
+    tasks: list[asyncio.Task[Any]] = [
+        asyncio.create_task(agent.run()),
+        asyncio.create_task(cloud.finished()),
+    ]
+    try:
+        while cloud.round < rounds and not tasks[1].done():
+            await asyncio.sleep(0.002)
+        if tasks[1].done():
+            tasks[1].result()
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def test_a_standby_says_so_and_listens_once_the_lease_is_given_back(
+    url: str, paper: Problem, keys: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    standby = Cloud(plan_for(paper), keys=keys, store=url, rounds=3)
+    with caplog.at_level(logging.INFO):
+        async with serving(plan_for(paper), keys, url, rounds=3):
+            waiting = asyncio.create_task(standby.start())
+            while "standby" not in caplog.text:
+                await asyncio.sleep(0.01)
+            await asyncio.sleep(2 * POLL_SECONDS)
+            assert not standby.opened.is_set()
+        await waiting
+    assert caplog.text.count("standby") == 1
+    assert standby.opened.is_set()
+    await standby.stop()
+
+
+def test_nothing_private_reaches_the_database_or_the_logs(
+    server: Server, url: str, keys: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    stated = canary_problem(secret=True)
+    plan, ledger = plan_for(stated), granted(url, stated)
+
+    async def main() -> Any:
+        settings: dict[str, Any] = {"rounds": 15, "seed": 3, "keep_states": True, "ledger": ledger}
+        async with serving(plan, keys, url, **settings) as cloud:
+            agents = [member(stated, [i], cloud, keys, tmp_path, allow_simulated=True) for i in ALL]
+            return await completed(cloud, *agents)
+
+    with caplog.at_level(logging.DEBUG):
+        _, ended = run(main())
+    assert ended[0].x.sum() >= CANARIES[0] - 1e-9  # the private rows did count
+    server.rows(url, "CHECKPOINT")
+    seen = {str(p): p.read_bytes() for p in server.data.rglob("*") if p.is_file()}
+    with Journal.open(url) as journal:
+        digests = [row.digest for row in journal.rounds()]
+    assert all(any(digest in text for text in seen.values()) for digest in digests)
+    seen["logs"] = b"".join(map(words_of, caplog.records))
+    seen["server's log"] = server.log.read_bytes()
+    for where, text in seen.items():
+        for canary in spellings():
+            assert canary not in text, where
+    assert PASSWORD.encode() not in seen["logs"] + seen["server's log"]
+
+
+WRONG = [
+    "postgresql://sv:{}/x@127.0.0.1/db",
+    "postgresql://sv:{}?x@127.0.0.1/db",
+    "postgresql://sv:{}#x@127.0.0.1/db",
+    "postgresql://sv:{}@x@127.0.0.1/db",
+    "postgresql://sv:{}]@127.0.0.1/db",
+    "postgresql://sv:{}%zz@127.0.0.1/db",
+    "postgresql://sv:{}@127.0.0.1:port/db",
+    "postgresql://sv:{}@127.0.0.1/db?schema=No",
+    "postgresql://127.0.0.1:1/db?password={}&sslmode=unheard",
+    "postgresql:///db?password={}&nonsense=1",
+    "postgres:{}",
+    "postgresql://sv:{}@127.0.0.1:1/db",
+]
+
+
+@pytest.mark.parametrize("text", WRONG)
+def test_no_message_shows_a_password(text: str, caplog: pytest.LogCaptureFixture) -> None:
+    url = text.format(PASSWORD)
+    for use in (CloudStore, Ledger, summarise):
+        with pytest.raises(SottovoceError) as caught:
+            use(url)
+        shown = "".join(traceback.format_exception(caught.value, chain=True)[-1:])
+        assert PASSWORD not in shown + repr(caught.value) + caplog.text
+        assert caught.value.__cause__ is None  # nor what a driver said of it
+
+
+def test_commands_take_urls_and_show_no_password(url: str, paper: Problem, tmp_path: Path) -> None:
+    ledger, runner = typer.Typer(), CliRunner()
+    ledger.command()(grant_command)
+    words = ["--agent", "x1", "--epsilon", "1", "--delta", "0.05", "--hide", "everything"]
+    shown = [runner.invoke(ledger, [url, *words])]
+    store = CloudStore(url, keep_states=True)
+    fill(store, paper)
+    status = typer.Typer()
+    status.command()(status_command)
+    shown.append(runner.invoke(status, [url]))
+    store.end("halted", "for a test")
+    store.close()
+    shown.append(runner.invoke(status, [url, "--json"]))
+    assert [result.exit_code for result in shown] == [0, 0, 1]
+    assert "x1" in shown[0].output
+    assert "12 of 100" in shown[1].output
+    with pytest.raises(InputError, match="must belong to this plan") as caught:
+        audit_store(plan_for(paper, sigma=5.0), url)
+    text = "".join(result.output for result in shown) + str(caught.value)
+    assert PASSWORD not in text
+    with pytest.raises(HaltedError) as halted:
+        CloudStore(url)
+    assert PASSWORD not in str(halted.value)
+
+
+def test_without_psycopg_the_extra_is_named(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "psycopg", None)
+    with pytest.raises(InputError, match=r"needs psycopg, got none: install sottovoce\[postgres\]"):
+        CloudStore(url)
+
+
+def test_a_server_that_does_not_wait_for_its_disk_is_refused() -> None:
+    server = Server(free_port(), "fsync=off")
+    try:
+        for use in (CloudStore, Ledger):
+            with pytest.raises(InputError, match="must have fsync = on"):
+                use(server.database())
+    finally:
+        server.remove()
+
+
+def test_a_lost_connection_ends_a_write_with_an_error_that_may_pass(
+    server: Server, url: str
+) -> None:
+    store, ledger = CloudStore(url), Ledger(url)
+    ledger.grant("pump", 1.0, 1e-6, hide="trajectory", radius=1.0)
+    fence = ledger.begin("run", COST, rounds=0, digest=lambda k: None)
+    server.stop()
+    try:
+        with pytest.raises(DiskError, match="nothing was sent"):
+            store.commit(record(1), released())
+        with pytest.raises(UnavailableError, match="nothing may be released"):
+            fence.rise(1, b"one")
+        with pytest.raises(UnavailableError):
+            ledger.spend("run", COST)
+    finally:
+        server.start()
+    store.close()
+    fence.close()
+    again = CloudStore(url)
+    assert again.released == 0
+    again.close()
