@@ -15,5 +15,5 @@ plan = sv.plan(
 print("noise on each sum, at least:", [math.floor(100 * s) / 100 for s in plan.sigma])
 print("optimum:", sv.reference_optimum(problem).x.round(3))
 print("after 2,000 rounds:", sv.simulate(problem, plan).x[0].round(3))
-print("accuracy that they allow:", round(sv.accuracy_limit(problem, plan).x, 2))
+print("asymptotic error of 2,000 releases:", round(sv.accuracy_limit(problem, plan).x, 2))
 print(plan.guarantee(agent="hill"))

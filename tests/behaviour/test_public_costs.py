@@ -88,7 +88,7 @@ def test_the_reference_optimum_beats_every_point_near_it(name: str) -> None:
         near = best.x + step
         inside = np.all((near >= problem.cloud.lower()) & (near <= problem.cloud.upper()))
         point = problem.evaluate(near)
-        if inside and np.all(point.violation <= 0.0):
+        if inside and np.all(point.violation <= 1e-10):  # active rows hold to rounding
             checked += 1
             assert point.objective >= best.objective - 1e-9 * (1 + abs(best.objective))
     assert checked >= 5
