@@ -142,6 +142,18 @@ def holds_some(deadline: Any) -> Any:
     return broken
 
 
+def last_words(play: Any) -> Any:
+    said: dict[Any, Any] = {}
+
+    def broken(self: Any, k: int, parts: Any, previous: bytes, held: Any, *more: Any) -> Any:
+        said.update({part.party.agents: part for part in parts})
+        there = {part.party.agents for part in parts}
+        again = [p for who, p in said.items() if who not in there and held.issuperset(who)]
+        return play(self, k, (*parts, *again), previous, held, *more)
+
+    return broken
+
+
 def trusting(_: Any) -> Any:
     def broken(store: Any, rounds: Any, setup: Any, *, secure: bool) -> Any:
         previous, last = setup.config_hash, None
@@ -237,6 +249,15 @@ SENT = (
           "test_a_second_different_contribution_is_refused_and_recorded"),
     Fault("a gateway's total held for some of its agents", "deadline", holds_some,
           "test_a_gateways_total_is_held_as_a_whole_or_waited_for"),
+    Fault("an absent agent counts with its real last contribution", "played round", last_words,
+          "test_what_counts_for_an_absent_agent_follows_from_public_figures_alone[hide0]"),
+    Fault("an absent agent counts nothing", "fallbacks",
+          changed(lambda total: 0 * total),
+          "test_agents_of_a_fleet_count_each_with_their_own_public_box_and_weights"),
+    Fault("absences left out of the margin", "test at the end",
+          lambda test: lambda self, k, averaged, held, *more: test(
+              self, k, averaged, frozenset(), *more),
+          "test_words_that_counted_again_widen_the_margin_by_what_they_can_be_off"),
     Fault("a rolled back store goes on", "cloud machine", forgetful,
           "test_a_liar_cannot_halt_the_run_but_a_genuine_receipt_does"),
     Fault("a relay that waits for one of its agents", "cloud machine", first_awaited,

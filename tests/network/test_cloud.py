@@ -225,9 +225,10 @@ def test_a_run_takes_its_place_in_the_ledger_once_or_not_at_all(
     [
         {"rounds": 0},
         {"rounds": 11},
-        {"rounds": 5, "straggler": "hold"},
-        {"rounds": 5, "deadline": 1.0},
-        {"rounds": 5, "straggler": "hold", "deadline": math.nan},
+        {"rounds": 5, "straggler": "hold", "deadline": 0.0},
+        {"rounds": 5, "straggler": "wait", "deadline": 1.0},
+        {"rounds": 5, "deadline": math.nan},
+        {"rounds": 5, "straggler": "hold", "first_deadline": 1.0},
         *({"rounds": 5, "stall": wrong} for wrong in (0.0, -1.0, math.nan)),
         *({"rounds": 5, "apply_after": wrong} for wrong in (-1.0, 601.0, math.nan)),
     ],

@@ -55,6 +55,11 @@ _UNSAFE: Final = (
     "beside answers of others it may violate a constraint: let it contribute the least that the "
     "agent can where a sum has an upper limit, the most where it has a lower one"
 )
+_ABOVE: Final = (
+    "while this agent is absent the cloud counts its public fallback, the point of its public box "
+    "nearest 0, of which less may enter a sum with an upper limit, or more one with a lower limit: "
+    "let the own fallback be on the safe side of it"
+)
 _GAP: Final = "the saved state was lost or is an older copy: the fallback is applied at the end"
 
 _MEMORY: Final = "memory"
@@ -248,10 +253,11 @@ class Agent:
 
     def _warn(self, steps: LocalRound) -> None:
         """Log locally, and send to no one, where a fallback is applied or unsafe."""
-        unsafe = steps.unsafe() if steps.keeps else []
+        unsafe, above = steps.unsafe() if steps.keeps else ([], [])
         for event, agents, words in (
             ("set-outside-domain", steps.outside, _APART),
             ("fallback-unsafe", unsafe, _UNSAFE),
+            ("fallback-above-public", above, _ABOVE),
         ):
             if agents:
                 note(event, level=logging.WARNING, agents=agents, words=words)

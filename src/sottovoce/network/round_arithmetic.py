@@ -26,7 +26,7 @@ from sottovoce.kernels.cloud_kernel import make_cloud
 from sottovoce.kernels.core.plain import LANES
 from sottovoce.kernels.run_kernel import normals, stream_seed
 from sottovoce.network.failures import DivergedError
-from sottovoce.network.protocol.actions import Part, Record
+from sottovoce.network.protocol.actions import Part, Record, agents_in
 from sottovoce.network.protocol.codec import (
     MASK_HEAD,
     Integers,
@@ -38,7 +38,7 @@ from sottovoce.network.protocol.codec import (
 from sottovoce.network.protocol.collected import ContributionTotals, merge_gaps
 from sottovoce.network.protocol.messages import Gap
 from sottovoce.network.protocol.receipt import next_digest
-from sottovoce.network.setup import ranges_of
+from sottovoce.network.setup import fallbacks_of, ranges_of
 from sottovoce.privacy.averaging import answer_shares, answer_weights
 from sottovoce.privacy.noise_plan import NoisePlan
 from sottovoce.privacy.sampler import Released, ResidueSampler, Sampler, SecureSampler, grid_of
@@ -60,8 +60,13 @@ _UNMASKED = (
 class CloudRelease(Protocol):
     """Contributions, turned into what is released, and that into what the cloud steps with."""
 
-    def release(self, parts: Sequence[Part], sampler: Sampler, answer: bytes) -> Released:
-        """Add noise to contributions; ``answer`` is the helper's, of a split cloud."""
+    def release(
+        self, parts: Sequence[Part], absent: frozenset[int], sampler: Sampler, answer: bytes
+    ) -> Released:
+        """Add noise to contributions, and the fallbacks of absent agents.
+
+        ``answer`` is the helper's, of a split cloud.
+        """
 
     def outputs(self, values: Array) -> tuple[Array, Array]:
         """Return the sums, or values of all constraints, and the gradient entries."""
@@ -117,10 +122,12 @@ class Rounds:
         Nothing may be released where this raises: an output is not finite, prices diverged, or of
         a split cloud a released sum is not in its range.
 
-        The parts are within their ranges, of every agent once; ``held`` agents' are the last ones
-        again. The answer is the helper's, of a split cloud: the sum of masks with its noise.
+        The parts are within their ranges, of an agent at most once; for those of the ``held`` who
+        have none their fallback counts. The answer is the helper's, of a split cloud: the sum of
+        masks with its noise.
         """
-        released = self._release.release(parts, self._sampler, answer)
+        absent = held and held.difference(agents_in(parts))
+        released = self._release.release(parts, absent, self._sampler, answer)
         if isinstance(self._release, _Sums) and not self._release.plausible(released):
             raise DivergedError(k, _UNMASKED)
         missed = () if self._test is None else self._test.new_gaps(parts)
@@ -223,10 +230,9 @@ class PriceState:
 class AnswerTest:
     """Follows the T rounds of a plan with margins, and tests the averaged release after the last.
 
-    Where an agent's last contribution was reused, the state it averages need not be the one that
-    was released: their contributions differ by its range at most, which counts with the weight of
-    the round. So do rounds that its average lacks. Everything here is public, and follows from the
-    store.
+    Where an agent's fallback or last contribution counted, the state it averages need not be the
+    one that was released: their contributions differ by its range at most, which counts with the
+    weight of the round. So do rounds that its average lacks. Everything here is public.
     """
 
     def __init__(self, plan: NoisePlan, rounds: int) -> None:
@@ -250,8 +256,8 @@ class AnswerTest:
     ) -> bool | None:
         """Take round k; return whether the answer is confirmed after the last, else None.
 
-        ``averaged`` are the releases up to it, ``held`` the agents whose last contribution was
-        reused in it, ``missed`` gaps in averages that are known since.
+        ``averaged`` are the releases up to it, ``held`` the agents that missed it, ``missed`` gaps
+        in averages that are known since.
         """
         self._gaps.update(missed)
         if held or self._discrepancy.any():
@@ -294,15 +300,19 @@ class _Sums:
         self._totals = ContributionTotals(
             plan.cloud.sums.count, skip=MASK_HEAD if self._masked else 0
         )
-        self._noisy = np.flatnonzero(plan.sigma > 0)
+        self._noisy, self._fallbacks = np.flatnonzero(plan.sigma > 0), fallbacks_of(plan)
         # Sums that no agent moves are public: taken at a public point, they cannot leak a state.
         rows = Numeric(plan.cloud, plan.cloud.sums.families)
         self._public = rows.constraints(lower_bounds(plan.domain))
         if self._masked:
             _, _, self._least, self._most = ranges_of(plan).of(np.arange(plan.cloud.agents))
 
-    def release(self, parts: Sequence[Part], sampler: Sampler, answer: bytes) -> Released:
+    def release(
+        self, parts: Sequence[Part], absent: frozenset[int], sampler: Sampler, answer: bytes
+    ) -> Released:
         totals = self._totals(parts)[self._noisy]
+        if absent:
+            totals += self._fallbacks(absent)[self._noisy]
         if not self._masked:
             return sampler.release_multiples(totals)
         masks = np.frombuffer(answer, dtype="<i8")

@@ -25,7 +25,15 @@ from sottovoce.network.config import RunConfig, algorithm_of, read_config
 from sottovoce.network.failures import StoreError
 from sottovoce.network.journal import Journal, JournalReader, RunNote, Status
 from sottovoce.network.journal_file import damaged
-from sottovoce.network.protocol.actions import Commit, JournalRow, Part, Party, Record, Setup
+from sottovoce.network.protocol.actions import (
+    Commit,
+    JournalRow,
+    Part,
+    Party,
+    Record,
+    Setup,
+    agents_in,
+)
 from sottovoce.network.protocol.codec import Floats, pack, pack_release, unpack
 from sottovoce.network.protocol.messages import Gap
 from sottovoce.privacy.adjacency import Trajectory
@@ -35,8 +43,9 @@ if TYPE_CHECKING:  # a store is read without noise and rounds
     from sottovoce.network.round_arithmetic import Rounds
     from sottovoce.privacy.sampler import Released
 
-Absences: TypeAlias = tuple[tuple[int, ...], tuple[Gap, ...]]
-"""Agents whose last contribution was reused in a round, and gaps in averages known since."""
+Absences: TypeAlias = tuple[tuple[int, ...], tuple[Gap, ...], bool]
+"""Agents that missed a round, gaps in averages known since, and whether the agents' last
+contributions were reused, in place of their fallbacks."""
 
 Said: TypeAlias = tuple[tuple[tuple[int, ...], bytes], ...]
 """Who contributed to a round, agents by their numbers, and what, as it travelled."""
@@ -85,7 +94,8 @@ class CloudStore(Journal):
 
     def commit(self, record: Record, released: Released) -> None:
         """Write a round durably; returns only when it is on disk."""
-        attendance = (tuple(sorted(record.held)), record.missed)
+        again = bool(record.held) and not record.held.isdisjoint(agents_in(record.parts))
+        attendance = (tuple(sorted(record.held)), record.missed, again)
         row = JournalRow(
             k=record.k,
             context=pack(record.price),
@@ -113,12 +123,12 @@ class CloudStore(Journal):
 
     def question(
         self, k: int, party: Callable[[tuple[int, ...]], Party]
-    ) -> tuple[bytes, tuple[Part, ...]]:
-        """Return the receipt and the contributions to round k when the helper was asked."""
+    ) -> tuple[bytes, tuple[Part, ...] | None]:
+        """Return the receipt and the contributions to round k, None if the helper was not asked."""
         body = self.notes().get(_QUESTION)
         number, receipt, stored = (0, b"", ()) if body is None else _question.decode(body)
         if number != k:
-            return b"", ()
+            return b"", None
         return receipt, tuple(
             [Part(party=party(p.agents), data=p.data, missed=p.missed) for p in stored]
         )
@@ -139,7 +149,7 @@ def resumed(
     previous, last = setup.config_hash, None
     silent: dict[int, int] = {}
     for row in store.rounds():
-        held, missed = attendance_in(row)
+        held, missed, _ = attendance_in(row)
         silent = {agent: silent.get(agent, row.k - 1) for agent in held}
         last = rounds.replay(row.k, row.release, previous, frozenset(held), missed, secure=secure)
         if pack(last.price) != row.context:
@@ -154,20 +164,20 @@ def resumed(
 
 
 def check_store(plan: NoisePlan, store: CloudStore) -> None:
-    """Refuse to continue a run that held agents under a promise that does not cover it."""
+    """Refuse to continue a run that reused contributions under a promise that does not cover it."""
     rows = store.rounds("AND length(attendance) > 0")
-    if isinstance(plan.hide, Trajectory) and any(attendance_in(row)[0] for row in rows):
+    if isinstance(plan.hide, Trajectory) and any(attendance_in(row)[2] for row in rows):
         raise PrivacyError(
-            f"a run that hides a trajectory must not have held agents, got {store.name}, where "
-            "the last contributions of some counted again: it released more than it promised and "
-            "cannot go on; start anew with another store, and wait for stragglers or plan with "
-            "sv.Offset(...) or sv.Everything(...)"
+            f"a run that hides a trajectory must not have reused contributions, got {store.name}, "
+            "where the last ones of some agents counted again: it released more than it promised "
+            "and cannot go on; start anew with another store and straggler='fallback' or 'wait', "
+            "or plan with sv.Offset(...) or sv.Everything(...)"
         )
 
 
 def attendance_in(row: JournalRow) -> Absences:
-    """Return the agents, from 1, that were held in a round, and the gaps known since."""
-    return _attendance.decode(row.attendance) if row.attendance else ((), ())
+    """Return what a round tells of those who missed it."""
+    return _attendance.decode(row.attendance) if row.attendance else ((), (), False)
 
 
 def said_in(row: JournalRow) -> Said:
@@ -185,7 +195,7 @@ class RunSummary:
     reason: str  # why it was halted or failed
     rounds: int  # released so far
     price: tuple[float, ...]  # the answer so far, averaged or the latest; none of a helper
-    held: int  # agent-rounds in which an agent's last contribution was reused
+    held: int  # agent-rounds in which an agent's fallback or last contribution counted
     incidents: dict[str, int]  # how many refusals per code
     created: str  # when the run began, UTC
 
