@@ -67,8 +67,8 @@ def not_covered(plan: NoisePlan) -> tuple[str, ...]:
             "a change of an agent's objective or data that moves its states further than the radius"
         )
     limits.append(
-        "presence: whether an agent takes part in a round is public; what counts where it does not, "
-        "by default a public constant, tells nothing more"
+        "presence: whether an agent takes part in a round is public; what counts where it does "
+        "not, by default a public constant, tells nothing more"
     )
     return (*limits, "side channels: timing, power, memory, traffic patterns")
 
