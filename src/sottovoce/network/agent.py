@@ -20,7 +20,7 @@ from sottovoce.network.agent_group import AgentGroup
 from sottovoce.network.config import read_config, welcome_objection
 from sottovoce.network.failures import RefusedError
 from sottovoce.network.identity.tls import CLOUD
-from sottovoce.network.journal import Journal
+from sottovoce.network.journal import MEMORY, Journal
 from sottovoce.network.local_round import LocalRound, Which
 from sottovoce.network.observe.logs import note
 from sottovoce.network.protocol.actions import Apply, Finish, Memory, Save, SendUp, Stop
@@ -62,8 +62,6 @@ _ABOVE: Final = (
 )
 _GAP: Final = "the saved state was lost or is an older copy: the fallback is applied at the end"
 
-_MEMORY: Final = "memory"
-
 _decoder = msgspec.msgpack.Decoder(Memory)
 _encoder = msgspec.msgpack.Encoder()
 
@@ -104,7 +102,7 @@ class AgentStore(Journal):
 
     def __init__(self, path: str | os.PathLike[str], start: Memory) -> None:
         super().__init__(path, "agent", durable=False)
-        body = self._notes.pop(_MEMORY, None)
+        body = self._notes.pop(MEMORY, None)
         self.memory = start if body is None else _decoder.decode(body)
         if len(self.memory.x) != len(start.x):
             self.close()
@@ -112,7 +110,7 @@ class AgentStore(Journal):
 
     def save(self, memory: Memory) -> None:
         """Keep a memory; after a DiskError the one before is still there."""
-        self.put(_MEMORY, _encoder.encode(memory))
+        self.put(MEMORY, _encoder.encode(memory))
         self.memory = memory
 
 

@@ -221,7 +221,6 @@ class Cloud(Service[CloudResult]):
             sampler = deployed_sampler(plan)
         else:
             sampler = SimulatedSampler(noisy_sigma(plan), seed, done=store.released)
-        note("preparing", rounds=store.released)  # takes the store's rounds again
         rounds = Rounds(plan, algorithm, sampler, self.rounds)
         last, silent = resumed(store, rounds, setup, secure=seed is None)
         receipts = ReceiptSigner(round_key(self._folder), config.hash)

@@ -26,9 +26,10 @@ from sottovoce.kernels.cloud_kernel import make_cloud
 from sottovoce.kernels.core.plain import LANES
 from sottovoce.kernels.run_kernel import normals, stream_seed
 from sottovoce.network.failures import DivergedError
-from sottovoce.network.protocol.actions import Part, Record, agents_in
+from sottovoce.network.protocol.actions import CloudMemory, JournalRow, Part, Record, agents_in
 from sottovoce.network.protocol.codec import (
     MASK_HEAD,
+    NOTHING,
     Integers,
     MalformedError,
     pack,
@@ -130,53 +131,64 @@ class Rounds:
         released = self._release.release(parts, absent, self._sampler, answer)
         if isinstance(self._release, _Sums) and not self._release.plausible(released):
             raise DivergedError(k, _UNMASKED)
-        missed = () if self._test is None else self._test.new_gaps(parts)
-        record = self._stepped(k, released.values, pack_release(released), previous, held, missed)
-        return replace(record, parts=parts), released
+        outputs = self._release.outputs(released.values)
+        self._state.take(k, outputs[0])
+        missed: tuple[Gap, ...] = ()
+        confirmed: bool | None = None
+        if self._test is not None:
+            missed = self._test.new_gaps(parts)
+            confirmed = self._test(k, self._state.averaged, held, missed)
+        digest = next_digest(previous, k, pack(self._state.price), pack_release(released))
+        record = self._record(k, outputs, digest, held, confirmed)
+        return replace(record, parts=parts, missed=missed), released
 
-    def replay(
+    def resume(
         self,
-        k: int,
-        release: bytes,
-        previous: bytes,
-        held: frozenset[int] = frozenset(),
-        missed: tuple[Gap, ...] = (),
+        row: JournalRow,
+        memory: CloudMemory,
+        held: frozenset[int],
+        gaps: Iterable[Gap],
         *,
         secure: bool,
     ) -> Record:
-        """Take the step of a round that was released before, and return it without its parts.
+        """Go on from what was remembered after a round; return its record, without parts.
 
-        What was stored is integers if ``secure``, or the floats of a simulation.
+        What was released in it is integers if ``secure``, or the floats of a simulation; ``gaps``
+        are those known until then.
         """
-        values = np.frombuffer(release, "<i8") * self._grid if secure else unpack(release)
-        return self._stepped(k, values, release, previous, held, missed)
+        values = np.frombuffer(row.release, "<i8") * self._grid if secure else unpack(row.release)
+        self._state.restore(unpack(memory.state))
+        if self._test is not None:
+            self._test.restore(unpack(memory.discrepancy), gaps)
+        outputs = self._release.outputs(values)
+        return self._record(row.k, outputs, row.digest, held, memory.confirmed)
 
-    def _stepped(
+    def _record(
         self,
         k: int,
-        values: Array,
-        release: bytes,
-        previous: bytes,
+        outputs: tuple[Array, Array],
+        digest: bytes,
         held: frozenset[int],
-        missed: tuple[Gap, ...],
+        confirmed: bool | None,
     ) -> Record:
-        y, entries = self._release.outputs(values)
-        sent_price, confirmed = self._state.take(k, y), None
-        price = self._state.price
-        if self._test is not None:
-            confirmed = self._test(k, self._state.averaged, held, missed)
+        state, discrepancy = self._state, NOTHING if self._test is None else self._test.discrepancy
         return Record(
             k=k,
             parts=(),
-            sent_price=sent_price,
-            price=price,
-            answer=self._state.answer,
-            released=y,
-            y=entries,
-            digest=next_digest(previous, k, pack(price), release),
+            sent_price=state.sent,
+            price=state.price,
+            answer=state.answer,
+            released=outputs[0],
+            y=outputs[1],
+            digest=digest,
             held=held,
-            missed=missed,
             confirmed=confirmed,
+            memory=CloudMemory(
+                k=k,
+                state=pack(state.memory),
+                discrepancy=pack(discrepancy),
+                confirmed=confirmed,
+            ),
         )
 
 
@@ -184,14 +196,22 @@ class CloudState(Protocol):
     """Takes releases in, gives prices out, round by round."""
 
     price: Array  # lambda(k+1) after round k; zeros before round 1
+    sent: Array  # the prices that agents are sent after it
     answer: Array  # the prices to report: averaged, or the last
     averaged: Array  # the releases so far, averaged with the answer's weights
 
-    def take(self, k: int, y: Array) -> Array:
-        """Turn the release of round k into prices, and return those that agents are sent."""
+    @property
+    def memory(self) -> Array:
+        """All that it goes on from after a restart."""
+
+    def take(self, k: int, y: Array) -> None:
+        """Turn the release of round k into prices."""
 
     def restart(self) -> None:
         """Forget all rounds."""
+
+    def restore(self, memory: Array) -> None:
+        """Go on from a memory; MalformedError if it has another length."""
 
 
 @final
@@ -212,18 +232,40 @@ class PriceState:
         self._cloud = make_cloud(self._algorithm, self._public, planned=True)
         self._copy()
 
-    def take(self, k: int, y: Array) -> Array:
+    @property
+    def memory(self) -> Array:
+        """Prices, answer, averages, and what the algorithm keeps besides."""
+        return np.concatenate(self._parts())
+
+    def take(self, k: int, y: Array) -> None:
         """Turn the noisy sums of round k into lambda(k+1)."""
         steer = float(steering(k, self._rounds)[0]) if self._steered else 0.0
         if not self._cloud.round(k, y, share=self._shares[k], steer=steer):
             raise DivergedError(k)
         self._copy()
-        return self.price
+
+    def restore(self, memory: Array) -> None:
+        """Go on from a memory."""
+        for part, values in zip(self._parts(), split_memory(memory, self._parts()), strict=True):
+            part[:] = values
+        self._copy()
+
+    def _parts(self) -> list[Array]:
+        cloud = self._cloud
+        return [cloud.price, cloud.answer, cloud.released, cloud.kept]
 
     def _copy(self) -> None:
         """Records keep these, and rounds change the cloud's own."""
         self.price, self.answer = self._cloud.price.copy(), self._cloud.answer.copy()
-        self.averaged = self._cloud.released.copy()
+        self.sent, self.averaged = self.price, self._cloud.released.copy()
+
+
+def split_memory(memory: Array, parts: Sequence[Array]) -> list[Array]:
+    """Return parts of these lengths of a memory; MalformedError if it has another length."""
+    ends = np.cumsum([part.size for part in parts])
+    if memory.size != ends[-1]:
+        raise MalformedError(f"a memory must have {ends[-1]} numbers, got {memory.size}")
+    return np.split(memory, ends[:-1])
 
 
 @final
@@ -244,8 +286,13 @@ class AnswerTest:
 
     def restart(self) -> None:
         """Forget all rounds."""
-        self._discrepancy = np.zeros(self._sums)
-        self._gaps: set[Gap] = set()
+        self.restore(np.zeros(self._sums), ())
+
+    def restore(self, discrepancy: Array, gaps: Iterable[Gap]) -> None:
+        """Go on from a round: how far the average may be off, and the gaps known until then."""
+        if discrepancy.size != self._sums:
+            raise MalformedError("a discrepancy must have a number per sum")
+        self.discrepancy, self._gaps = discrepancy, set(gaps)
 
     def new_gaps(self, parts: Iterable[Part]) -> tuple[Gap, ...]:
         """Return the gaps that agents report and that are not known yet."""
@@ -260,12 +307,12 @@ class AnswerTest:
         in averages that are known since.
         """
         self._gaps.update(missed)
-        if held or self._discrepancy.any():
+        if held or self.discrepancy.any():
             share = float(answer_shares(k, self._rounds)[0])
-            self._discrepancy = self._discrepancy + share * (self._widths(held) - self._discrepancy)
+            self.discrepancy = self.discrepancy + share * (self._widths(held) - self.discrepancy)
         if k < self._rounds:
             return None
-        discrepancy = (self._discrepancy + self._gap_discrepancy()) * _UP
+        discrepancy = (self.discrepancy + self._gap_discrepancy()) * _UP
         return bool(self._feasible.confirmed(averaged, discrepancy)[0])
 
     def _gap_discrepancy(self) -> Array:

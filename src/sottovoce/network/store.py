@@ -2,9 +2,9 @@
 
 It also holds the contributions of the last committed round, to tell a repeated message
 from a conflicting one: mode 0600, and each commit erases the round before, the end of the run the
-last one, unless ``keep_states`` asks otherwise. Releases, prices and incidents stay; what the
-algorithm remembers is worked out from them. Summaries and transcripts of a store are read while
-a cloud may be writing to it.
+last one, unless ``keep_states`` asks otherwise. Releases, prices and incidents stay, and what the
+cloud remembers after the last round. Summaries and transcripts of a store are read while a cloud
+may be writing to it.
 """
 
 from __future__ import annotations
@@ -23,9 +23,10 @@ from sottovoce.algorithm.algorithm import PriceRounds, noisy_shares
 from sottovoce.errors import PrivacyError
 from sottovoce.network.config import RunConfig, algorithm_of, read_config
 from sottovoce.network.failures import StoreError
-from sottovoce.network.journal import Journal, JournalReader, RunNote, Status
+from sottovoce.network.journal import MEMORY, Journal, JournalReader, RunNote, Status
 from sottovoce.network.journal_file import damaged
 from sottovoce.network.protocol.actions import (
+    CloudMemory,
     Commit,
     JournalRow,
     Part,
@@ -34,7 +35,7 @@ from sottovoce.network.protocol.actions import (
     Setup,
     agents_in,
 )
-from sottovoce.network.protocol.codec import Floats, pack, pack_release, unpack
+from sottovoce.network.protocol.codec import Floats, MalformedError, pack, pack_release, unpack
 from sottovoce.network.protocol.messages import Gap
 from sottovoce.privacy.adjacency import Trajectory
 from sottovoce.privacy.noise_plan import NoisePlan
@@ -70,6 +71,7 @@ _QUESTION: Final = "question"
 _encoder = msgspec.msgpack.Encoder()
 _said: Final = msgspec.msgpack.Decoder(tuple[_StoredPart, ...])
 _attendance: Final = msgspec.msgpack.Decoder(Absences)
+_memory: Final = msgspec.msgpack.Decoder(CloudMemory)
 _question: Final = msgspec.msgpack.Decoder(tuple[int, bytes, tuple[_StoredPart, ...]])
 
 
@@ -104,7 +106,12 @@ class CloudStore(Journal):
             attendance=_encoder.encode(attendance) if any(attendance) else b"",
             said=_encoder.encode([_stored(part) for part in record.parts]),
         )
-        self.append(row)
+        self.append(row, b"" if record.memory is None else _encoder.encode(record.memory))
+
+    def memory(self) -> CloudMemory | None:
+        """Return what the cloud remembered after the last round."""
+        body = self.notes().get(MEMORY)
+        return None if body is None else _memory.decode(body)
 
     def parts(self, party: Callable[[tuple[int, ...]], Party]) -> tuple[Part, ...]:
         """Return the contributions of the last round; a run that is over keeps none."""
@@ -142,25 +149,31 @@ class CloudStore(Journal):
 def resumed(
     store: CloudStore, rounds: Rounds, setup: Setup, *, secure: bool
 ) -> tuple[Record | None, dict[int, int]]:
-    """Take all steps of a store's rounds again; every price must come out as it was sent.
+    """Go on from what the cloud remembered, which must have the price that was sent.
 
     Returned are the last round, and who was held in it, with the round each contributed to last.
     """
-    previous, last = setup.config_hash, None
-    silent: dict[int, int] = {}
-    for row in store.rounds():
-        held, missed, _ = attendance_in(row)
-        silent = {agent: silent.get(agent, row.k - 1) for agent in held}
-        last = rounds.replay(row.k, row.release, previous, frozenset(held), missed, secure=secure)
-        if pack(last.price) != row.context:
-            raise StoreError(
-                f"{store.name} must hold the prices that follow from its releases, got others in "
-                f"round {row.k:,}: it was written by another version of sottovoce or on another "
-                "kind of machine; continue there, or begin a new run with a new store, which "
-                "spends privacy anew"
-            )
-        previous = row.digest
-    return None if last is None else replace(last, parts=store.parts(setup.party)), silent
+    row, memory, before = store.last, store.memory(), 0
+    silent, gaps = dict[int, int](), set[Gap]()
+    if row is None:
+        return None, silent
+    for absences in store.rounds("AND length(attendance) > 0"):
+        held, missed, _ = attendance_in(absences)
+        known, before = silent if absences.k == before + 1 else {}, absences.k
+        silent = {agent: known.get(agent, before - 1) for agent in held}
+        gaps.update(missed)
+    silent = silent if before == row.k else {}
+    if memory is None or memory.k != row.k:
+        raise damaged(store.name, f"what its cloud remembered is not of round {row.k:,}")
+    try:
+        last = rounds.resume(row, memory, frozenset(silent), gaps, secure=secure)
+    except MalformedError as error:
+        raise damaged(store.name, str(error)) from None
+    if pack(last.price) != row.context:
+        raise damaged(
+            store.name, f"its cloud remembered other prices than those of round {row.k:,}"
+        )
+    return replace(last, parts=store.parts(setup.party)), silent
 
 
 def check_store(plan: NoisePlan, store: CloudStore) -> None:

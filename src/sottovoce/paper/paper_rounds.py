@@ -21,6 +21,7 @@ from sottovoce.network.agent_group import LocalGroup
 from sottovoce.network.failures import DivergedError
 from sottovoce.network.protocol.actions import Part
 from sottovoce.network.protocol.codec import unpack
+from sottovoce.network.round_arithmetic import split_memory
 from sottovoce.paper.tikhonov import Tikhonov, multiplier_step, state_step
 from sottovoce.privacy.feasibility import default_fallbacks
 from sottovoce.privacy.noise_plan import NoisePlan
@@ -150,17 +151,27 @@ class Multipliers:
 
     def restart(self) -> None:
         """Forget all rounds."""
-        self.price = self.answer = self.averaged = np.zeros(self._rows)
+        self.restore(np.zeros(2 * self._rows))
 
-    def take(self, k: int, y: Array) -> Array:
-        """Turn the noisy values of round k into mu(k+1), and return mu(k)."""
+    @property
+    def memory(self) -> Array:
+        """mu(k+1) and mu(k)."""
+        return np.concatenate([self.price, self.sent])
+
+    def restore(self, memory: Array) -> None:
+        """Go on from a memory."""
+        rows = np.zeros(self._rows)
+        self.price, self.sent = split_memory(memory, (rows, rows))
+        self.answer, self.averaged = self.price, rows
+
+    def take(self, k: int, y: Array) -> None:
+        """Turn the noisy values of round k into mu(k+1), and send mu(k)."""
         before = self.price
         with np.errstate(all="ignore"):  # what overflows is refused below
             price = np.asarray(multiplier_step(before, y, *self._schedule[k]), dtype=np.float64)
         if not np.isfinite(price).all():
             raise DivergedError(k)
-        self.price = self.answer = price
-        return before
+        self.price, self.answer, self.sent = price, price, before
 
 
 def states_of(parts: Sequence[Part], others: Array) -> Array:

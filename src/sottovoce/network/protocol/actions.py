@@ -56,6 +56,15 @@ def agents_in(parts: Iterable[Part]) -> set[int]:
     return {agent for part in parts for agent in part.party.agents}
 
 
+class CloudMemory(Struct, frozen=True, kw_only=True, array_like=True):
+    """What a cloud goes on from after round k: it follows from releases, so it is not private."""
+
+    k: int
+    state: bytes  # the algorithm's numbers
+    discrepancy: bytes  # of the answer's test so far
+    confirmed: bool | None  # as in the round's record
+
+
 class Record(Struct, frozen=True, kw_only=True, eq=False):
     """Round k as it was committed."""
 
@@ -71,6 +80,7 @@ class Record(Struct, frozen=True, kw_only=True, eq=False):
     held: frozenset[int] = frozenset()
     missed: tuple[Gap, ...] = ()  # gaps in averages not known before, where the run has a test
     confirmed: bool | None = None  # after the last round, whether the answer passed the test
+    memory: CloudMemory | None = None  # None of a relay
 
 
 class Setup(Struct, frozen=True, kw_only=True, eq=False):

@@ -36,7 +36,7 @@ class Collected:
     def complete(self, gone: Set[int], present: Set[int]) -> bool:
         """Whether every awaited agent has contributed, but for those who are gone, not present."""
         lacking = self._missing
-        return not lacking or (lacking <= len(gone) and self.missing <= gone - present)
+        return lacking == 0 or (0 < lacking <= len(gone) and self.missing <= gone - present)
 
     @property
     def parts(self) -> tuple[Part, ...]:
