@@ -368,6 +368,25 @@ def test_an_agent_refuses_simulated_noise_unless_it_allows_it(keys: Path, tmp_pa
 
 
 @pytest.mark.slow
+def test_a_run_that_an_agent_leaves_for_good_and_another_never_joins_ends(tmp_path: Path) -> None:
+    """By default, and though it hides a trajectory: the public fallbacks of both count."""
+    with Network(tmp_path) as net:
+        net.make_keys()
+        cloud = net.cloud(
+            "--deadline", "1s", "--first-deadline", "8s", "--linger", "0", rounds=2000
+        )
+        one, two = net.agent(1), net.agent(2)
+        net.wait_for_round(3)
+        os.kill(two.pid, signal.SIGKILL)
+        two.wait(timeout=30)
+        assert ended(cloud, one) == [0, 0], net.log("cloud")
+        facts = net.status()
+        assert (facts["rounds"], facts["status"]) == (2000, "done")
+        assert 2000 < facts["held"] < 4000
+        assert len(answer(net.folder / "1.json")["x"]) == 1
+
+
+@pytest.mark.slow
 def test_an_absent_agent_is_held_where_that_is_sound(tmp_path: Path) -> None:
     """Under an offset the last contribution of a lost agent counts again, and the run goes on."""
     with Network(tmp_path) as net:

@@ -209,7 +209,7 @@ NETWORK = [
     Refusal("a cloud for fewer rounds than margins are for", lambda f: cloud(f, plan=noise("feasible"), rounds=40), INPUT, ("rounds", "50", "40")),
     Refusal("a cloud that holds agents under a trajectory", lambda f: cloud(f, straggler="hold", deadline=1.0), PRIVACY, ("straggler", "wait", "Offset")),
     Refusal("a cloud that does something else with stragglers", lambda f: cloud(f, straggler="drop"), INPUT, ("straggler", "wait", "hold", "drop")),
-    Refusal("a deadline without hold", lambda f: cloud(f, deadline=1.0), INPUT, ("deadline", "hold")),
+    Refusal("a deadline without an end", lambda f: cloud(f, straggler="wait", deadline=1.0), INPUT, ("deadline", "wait")),
     Refusal("a split plan without a helper", lambda f: cloud(f, plan=noise("split")), PRIVACY, ("helper", "SplitCloud")),
     Refusal("a helper without a split plan", lambda f: cloud(f, helper="wss://h:1"), INPUT, ("plan", "SplitCloud")),
     Refusal("a helper at no address", lambda f: cloud(f, plan=noise("split"), helper="h"), INPUT, ("helper", "wss://", "h")),

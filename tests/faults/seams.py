@@ -70,6 +70,7 @@ SEAMS: Final = {
     "check of a store": "sottovoce.network.store.check_store",
     # protocol
     "ranges of parties": "sottovoce.network.setup.ranges_of",
+    "fallbacks": "sottovoce.network.setup.Fallbacks.__call__",
     "range of a party": "sottovoce.network.setup.Ranges.of",
     "clip": "sottovoce.network.protocol.codec.Box.nearest",
     "collected part": "sottovoce.network.protocol.collected.Collected.put",

@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sottovoce.formula.tape import tape
+from sottovoce.network import Straggler
 from sottovoce.network.agent import Agent, AgentResult
 from sottovoce.network.agent_group import AgentGroup
 from sottovoce.network.cloud import Cloud, CloudResult
@@ -113,13 +114,19 @@ class MachineRun:
     """A cloud without sockets and disk: takes contributions, keeps every byte that it sends."""
 
     def __init__(
-        self, plan: NoisePlan, algorithm: Any, sampler: Sampler, rounds: int, *, hold: bool = False
+        self,
+        plan: NoisePlan,
+        algorithm: Any,
+        sampler: Sampler,
+        rounds: int,
+        *,
+        straggler: Straggler = "wait",
     ) -> None:
         self.rounds = Rounds(plan, algorithm, sampler, rounds)
         config = make_config(plan, algorithm, rounds=rounds, noise="secure", run_id="release")
         self.setup = setup_of(plan, config)
         notary = ReceiptSigner(b"k" * 32, config.hash)
-        self.machine = CloudMachine(self.setup, notary, lambda k: None, hold=hold)
+        self.machine = CloudMachine(self.setup, notary, lambda k: None, straggler=straggler)
         self.sent: list[bytes] = []
         self.used: list[tuple[Part, ...]] = []
         for agent in range(1, self.setup.agents + 1):

@@ -22,6 +22,7 @@ from sottovoce.network.protocol.codec import pack
 from sottovoce.network.protocol.collected import ContributionTotals
 from sottovoce.network.protocol.messages import Code
 from sottovoce.network.protocol.receipt import next_digest
+from sottovoce.network.round_arithmetic import PriceState
 from sottovoce.network.setup import parties_of
 from sottovoce.network.store import summarise, transcript
 from sottovoce.paper.tikhonov import Tikhonov
@@ -107,7 +108,7 @@ def test_secure_runs_differ_and_store_integers_whose_noise_has_the_right_size(
     assert low < np.square(noise).sum() < high
 
 
-def test_prices_that_do_not_follow_from_the_releases_are_refused(
+def test_prices_that_the_cloud_does_not_remember_are_refused(
     paper: Problem, keys: Path, tmp_path: Path
 ) -> None:
     settings: dict[str, Any] = {"rounds": 100_000, "parties": [ALL]}
@@ -117,7 +118,7 @@ def test_prices_that_do_not_follow_from_the_releases_are_refused(
     database = sqlite3.connect(tmp_path / "run.db")
     digest, price = config.hash, pack(np.full(4, 0.125))
     for k, release in database.execute("SELECT k, release FROM rounds ORDER BY k").fetchall():
-        # Seals and digests are in order: only the replay can tell.
+        # Seals and digests are in order: only the cloud's memory can tell.
         digest = next_digest(digest, k, price, release)
         mark = seal(k.to_bytes(8, "little"), price, release, digest, b"")
         database.execute(
@@ -127,10 +128,49 @@ def test_prices_that_do_not_follow_from_the_releases_are_refused(
     database.commit()
     database.close()
     (tmp_path / "run.db.mark").unlink()
-    with pytest.raises(
-        StoreError, match="prices that follow from its releases, got others in round 1"
-    ):
+    with pytest.raises(StoreError, match="remembered other prices than those of round"):
         run(some_rounds(paper, plan_for(paper), keys, tmp_path, 5, **settings))
+
+
+@pytest.mark.parametrize("lost", ["DELETE FROM notes WHERE name = 'memory'", "an older one"])
+def test_a_store_without_what_its_cloud_remembered_last_is_refused(
+    lost: str, paper: Problem, keys: Path, tmp_path: Path
+) -> None:
+    settings: dict[str, Any] = {"rounds": 100_000, "parties": [ALL]}
+    memory = "SELECT value, seal FROM notes WHERE name = 'memory'"
+    run(some_rounds(paper, plan_for(paper), keys, tmp_path, 3, **settings))
+    database = sqlite3.connect(tmp_path / "run.db")
+    older = database.execute(memory).fetchone()
+    database.close()
+    run(some_rounds(paper, plan_for(paper), keys, tmp_path, 6, **settings))
+    database = sqlite3.connect(tmp_path / "run.db")
+    if lost.startswith("DELETE"):
+        database.execute(lost)
+    else:
+        database.execute("UPDATE notes SET value = ?, seal = ? WHERE name = 'memory'", older)
+    database.commit()
+    database.close()
+    with pytest.raises(StoreError, match="remembered is not of round"):
+        run(some_rounds(paper, plan_for(paper), keys, tmp_path, 9, **settings))
+
+
+def test_a_restart_takes_no_step_again(
+    paper: Problem, keys: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So it takes no time, and no processor can come to other prices."""
+    settings: dict[str, Any] = {"rounds": 100_000, "parties": [ALL]}
+    run(some_rounds(paper, plan_for(paper), keys, tmp_path, 9, **settings))
+
+    def never(*_: Any, **__: Any) -> None:
+        raise AssertionError("a step was taken")
+
+    monkeypatch.setattr(PriceState, "take", never)
+
+    async def start() -> int:
+        async with serving(plan_for(paper), keys, tmp_path / "run.db", rounds=100_000) as cloud:
+            return cloud.round
+
+    assert run(start()) >= 9
 
 
 def test_prices_that_run_away_end_the_run_as_failed_for_good(
@@ -225,9 +265,10 @@ def test_a_run_takes_its_place_in_the_ledger_once_or_not_at_all(
     [
         {"rounds": 0},
         {"rounds": 11},
-        {"rounds": 5, "straggler": "hold"},
-        {"rounds": 5, "deadline": 1.0},
-        {"rounds": 5, "straggler": "hold", "deadline": math.nan},
+        {"rounds": 5, "straggler": "hold", "deadline": 0.0},
+        {"rounds": 5, "straggler": "wait", "deadline": 1.0},
+        {"rounds": 5, "deadline": math.nan},
+        {"rounds": 5, "straggler": "hold", "first_deadline": 1.0},
         *({"rounds": 5, "stall": wrong} for wrong in (0.0, -1.0, math.nan)),
         *({"rounds": 5, "apply_after": wrong} for wrong in (-1.0, 601.0, math.nan)),
     ],

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from sottovoce.network import Straggler
 from sottovoce.network.protocol.actions import (
     Action,
     Close,
@@ -21,6 +22,7 @@ from sottovoce.network.protocol.actions import (
     Record,
     Send,
     Setup,
+    Wait,
 )
 from sottovoce.network.protocol.cloud_machine import TRANSITIONS, CloudMachine, CloudPhase
 from sottovoce.network.protocol.codec import (
@@ -104,11 +106,11 @@ def said(record: Record) -> dict[int, list[float]]:
 class Table:
     """A machine, the rounds committed for it, and everything it asked for."""
 
-    def __init__(self, *, hold: bool = False, states: bool = False) -> None:
+    def __init__(self, *, straggler: Straggler = "wait", states: bool = False) -> None:
         self.records: dict[int, Record] = {}
         self.notary = ReceiptSigner(KEY, HASH)
         self.setup = setup(states=states)
-        self.machine = CloudMachine(self.setup, self.notary, self._digest, hold=hold)
+        self.machine = CloudMachine(self.setup, self.notary, self._digest, straggler=straggler)
         self.actions: list[Action] = []
         self.wait = 0.0
 
@@ -120,7 +122,7 @@ class Table:
         again = Table(states=self.setup.states)
         again.records = self.records
         last = self.records[max(self.records)]
-        known: dict[str, Any] = {"last": last, "hold": True, **settings}
+        known: dict[str, Any] = {"last": last, "straggler": "hold", **settings}
         again.machine = CloudMachine(self.setup, self.notary, again._digest, **known)
         return again
 
@@ -137,6 +139,10 @@ class Table:
         return found
 
     def record(self, action: Commit) -> Record:
+        assert sorted(a for p in action.parts for a in p.party.agents) == [1, 2, 3]
+        return self.committed(action)
+
+    def committed(self, action: Commit) -> Record:
         last = self.records.get(action.k - 1)
         price = np.full(2, float(action.k))
         digest = next_digest(HASH if last is None else last.digest, action.k, pack(price), b"noise")
@@ -152,7 +158,6 @@ class Table:
             held=action.held,
         )
         assert action.k not in self.records, "a round was released twice"
-        assert sorted(a for p in action.parts for a in p.party.agents) == [1, 2, 3]
         self.records[action.k] = record
         return record
 
@@ -433,11 +438,11 @@ def test_an_agent_that_missed_a_round_is_sent_it_on_return(table: Table) -> None
 
 
 def test_at_a_deadline_the_last_words_of_the_silent_count_again() -> None:
-    table = Table(hold=True)
+    table = Table(straggler="hold")
     table.seat_all()
-    assert table.do(table.machine.deadline(1)) == []
+    assert table.do(table.machine.deadline(1)) == [Wait(k=1)]
     table.round(1)
-    assert table.do(table.machine.deadline(2)) == []  # nobody has spoken yet
+    assert table.do(table.machine.deadline(2)) == [Wait(k=2)]  # nobody has spoken yet
     table.send(1, 2, 5)
     table.send(3, 2, 6)
     table.do(table.machine.deadline(2))
@@ -454,7 +459,7 @@ def test_at_a_deadline_the_last_words_of_the_silent_count_again() -> None:
 
 @pytest.mark.parametrize("restarted", [False, True])
 def test_a_gateways_total_is_held_as_a_whole_or_waited_for(restarted: bool) -> None:
-    table = Table(hold=True)
+    table = Table(straggler="hold")
     table.join(1, 1, 2)
     table.join(3, 3)
     table.send(1, 1, 3, 3)
@@ -468,9 +473,11 @@ def test_a_gateways_total_is_held_as_a_whole_or_waited_for(restarted: bool) -> N
     assert said(table.records[2]) == {1: [3, 3], 3: [5]}
     table.join(9, 1)  # alone now: nobody knows what agent 2 would add
     table.send(9, 3, 1)
-    assert table.do(table.machine.deadline(3)) == []  # though agent 3's last words are known
+    assert table.do(table.machine.deadline(3)) == [
+        Wait(k=3)
+    ]  # though agent 3's last words are known
     table.send(3, 3, 6)
-    assert table.do(table.machine.deadline(3)) == []
+    assert table.do(table.machine.deadline(3)) == [Wait(k=3)]
     table.join(10, 2)
     table.send(10, 3, 2, 2)
     assert said(table.records[3]) == {1: [1], 2: [2, 2], 3: [6]}
@@ -536,7 +543,7 @@ def _random_message(
 def test_fuzzed_peers_never_break_the_machine_nor_repeat_a_round(states: bool, seeds: int) -> None:
     reached = 0
     for seed in range(seeds):
-        table = Table(hold=True, states=states)
+        table = Table(straggler="hold", states=states)
         counts = fuzz(table, 1_000, seed)
         assert Halt not in counts  # genuine receipts of known rounds prove nothing wrong
         assert sorted(table.records) == list(range(1, len(table.records) + 1))
@@ -564,7 +571,7 @@ def test_a_welcome_says_up_to_where_an_average_must_reach(table: Table) -> None:
 
 @pytest.mark.parametrize("restarted", [False, True])
 def test_who_was_held_has_no_gap_where_it_was_silent(restarted: bool) -> None:
-    table = Table(hold=True)
+    table = Table(straggler="hold")
     table.seat_all()
     table.round(1)
     table.machine.disconnect(2)

@@ -235,5 +235,5 @@ def test_an_agent_takes_no_part_in_a_run_without_margins_over_a_hard_constraint(
 
 def test_a_run_must_have_the_rounds_that_its_margins_are_for(paper: Problem) -> None:
     with pytest.raises(sv.errors.InputError, match=r"rounds must be what the plan covers \(60\)"):
-        check_request(with_margins(paper), 59, "wait", None)
-    check_request(with_margins(paper), 60, "wait", None)
+        check_request(with_margins(paper), 59, "wait")
+    check_request(with_margins(paper), 60, "wait")

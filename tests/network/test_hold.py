@@ -51,7 +51,7 @@ def played(made: NoisePlan, differences: dict[int, float], *, drops: bool) -> fl
     parties, totals = parties_of(made), ContributionTotals(made.cloud.sums.count)
     for present in (0.0, 1.0):
         sampler = SecureSampler(noisy_sigma(made))
-        line = MachineRun(made, DualAveraging(), sampler, ROUNDS, hold=True)
+        line = MachineRun(made, DualAveraging(), sampler, ROUNDS, straggler="hold")
         for k in range(1, ROUNDS + 1):
             states = np.array([0.5, -3.5 + present * differences.get(k, 0.0), -3.0])
             speaking = (1, 2, 3) if k <= DROPS or not drops else (1, 3)

@@ -51,26 +51,28 @@ async def whole(
         return list(ended)
 
 
-def warned(caplog: pytest.LogCaptureFixture) -> list[list[int]]:
-    lines = [record for record in caplog.records if record.msg == "fallback-unsafe"]
+def warned(caplog: pytest.LogCaptureFixture, event: str = "fallback-unsafe") -> list[list[int]]:
+    lines = [record for record in caplog.records if record.msg == event]
     return sorted(record.fields["agents"] for record in lines)  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize(
-    ("problem", "unsafe"),
+    ("problem", "unsafe", "above"),
     [
-        (fused(3.0, 0.0), [[1]]),
-        (fused(0.0, 0.0), []),
-        (fused(), []),
-        (fused(5.0, 1.0, rows=lambda x: sv.hard(x[0] + x[1] >= 3)), [[2]]),
-        (fused(0.0, 5.0, rows=lambda x: sv.hard(x[0] - x[1] <= 3)), []),
-        (fused(0.0, 0.0, rows=lambda x: sv.hard((x[0] - x[1]) ** 2 <= 4)), [[1], [2]]),
-        (fused(0.0, 1.0, rows=lambda x: sv.hard(x[0] ** 2 + x[1] ** 2 <= 4)), [[2]]),
+        (fused(3.0, 0.0), [[1]], [[1]]),
+        (fused(0.0, 0.0), [], []),
+        (fused(), [], []),
+        (fused(5.0, 1.0, rows=lambda x: sv.hard(x[0] + x[1] >= 3)), [[2]], []),
+        (fused(0.0, 5.0, rows=lambda x: sv.hard(x[0] - x[1] <= 3)), [], []),
+        (fused(0.0, 0.0, rows=lambda x: sv.hard((x[0] - x[1]) ** 2 <= 4)), [[1], [2]], []),
+        (fused(0.0, 1.0, rows=lambda x: sv.hard((x[0] - x[1]) ** 2 <= 4)), [[1], [2]], [[2]]),
+        (fused(0.0, 1.0, rows=lambda x: sv.hard(x[0] ** 2 + x[1] ** 2 <= 4)), [[2]], [[2]]),
     ],
 )  # fmt: skip
 def test_mixtures_with_an_unsafe_fallback_are_noted_by_its_agent(
     problem: Problem,
     unsafe: list[list[int]],
+    above: list[list[int]],
     keys: Path,
     tmp_path: Path,
     caplog: pytest.LogCaptureFixture,
@@ -78,6 +80,7 @@ def test_mixtures_with_an_unsafe_fallback_are_noted_by_its_agent(
     with caplog.at_level(logging.WARNING, logger="sottovoce.network"):
         run(whole(problem, keys, tmp_path))
     assert warned(caplog) == unsafe
+    assert warned(caplog, "fallback-above-public") == above
 
 
 def test_an_own_bound_makes_the_least_that_an_agent_can(

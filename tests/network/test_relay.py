@@ -23,14 +23,24 @@ from network_harness import (
     plan_for,
     reached,
     serving,
+    taking_part,
 )
 
 from sottovoce.algorithm.dual_averaging import DualAveraging
 from sottovoce.errors import InputError
-from sottovoce.network import identity
+from sottovoce.network import Straggler, identity
 from sottovoce.network.agent import Agent, AgentResult
 from sottovoce.network.failures import IdentityError, RefusedError
-from sottovoce.network.protocol.actions import Close, Commit, Finish, Incident, Send, SendUp, Stop
+from sottovoce.network.protocol.actions import (
+    Close,
+    Commit,
+    Finish,
+    Incident,
+    Send,
+    SendUp,
+    Stop,
+    Wait,
+)
 from sottovoce.network.protocol.client_machine import ClientPhase
 from sottovoce.network.protocol.cloud_machine import CloudMachine
 from sottovoce.network.protocol.codec import pack, pack_whole, unpack_whole
@@ -47,12 +57,19 @@ from sottovoce.network.protocol.messages import (
 from sottovoce.network.protocol.receipt import ReceiptSigner
 from sottovoce.network.protocol.relay_machine import RelayMachine
 from sottovoce.network.relay import Relay
-from sottovoce.network.setup import Parties, make_config, parties_below, setup_of
+from sottovoce.network.setup import (
+    Parties,
+    fallbacks_of,
+    make_config,
+    parties_below,
+    setup_of,
+)
 from sottovoce.network.store import answers
 from sottovoce.paper.tikhonov import Tikhonov
 from sottovoce.problem.agents import lower_bounds
 from sottovoce.problem.problem import Problem
 from sottovoce.simulation.simulate import simulate
+from sottovoce.study.noise import audit_store
 
 HERE = Path(__file__).parent
 BELOW = (1, 2, 3, 4)
@@ -225,7 +242,7 @@ def test_a_relay_that_makes_no_sense_is_refused(
 class Tree:
     """A relay's machine, driven by hand between a cloud's machine and peers below."""
 
-    def __init__(self, problem: Problem, rounds: int = 3) -> None:
+    def __init__(self, problem: Problem, rounds: int = 3, straggler: Straggler = "wait") -> None:
         self.plan = plan_for(problem)
         config = make_config(
             self.plan, DualAveraging(), rounds=rounds, noise="secure", run_id="run"
@@ -234,13 +251,13 @@ class Tree:
         notary = ReceiptSigner(bytes(32), config.hash)
         self.cloud = CloudMachine(self.setup, notary, lambda k: None)
         self.below: Parties
-        self.relay = RelayMachine(BELOW, lambda welcome: None, self.describe)
+        self.relay = RelayMachine(BELOW, lambda welcome: None, self.describe, straggler=straggler)
         self.cloud.connect(0, range(1, 8))
         self.x = lower_bounds(self.plan.domain)
 
     def describe(self, welcome: Welcome) -> Any:
-        self.below = parties_below(welcome, self.plan.cloud, BELOW)
-        return msgspec.structs.replace(self.setup, rounds=3, party=self.below)
+        self.below, fallbacks = parties_below(welcome, self.plan.cloud, BELOW)
+        return msgspec.structs.replace(self.setup, rounds=3, party=self.below, fallbacks=fallbacks)
 
     def welcome(self, *agents: int) -> Welcome:
         """What the cloud itself would say to agents."""
@@ -400,3 +417,53 @@ def test_the_end_is_passed_on_with_its_answer(paper: Problem) -> None:
     assert isinstance(finish, Finish)
     assert finish.confirmed is True
     assert tree.relay.phase is ClientPhase.DONE
+
+
+async def test_a_relay_does_without_agents_that_miss_its_deadline_and_tells_the_cloud(
+    paper: Problem, relay_keys: Path, tmp_path: Path
+) -> None:
+    """Agent 2 below the relay never comes: the others below it count all the same."""
+    plan, same = plan_for(paper), {"allow_simulated": True}
+    settings: dict[str, Any] = {"rounds": 120, "keep_states": True}
+    quick = {"first_deadline": 0.5, "deadline": 0.2}
+    async with (
+        serving(plan, relay_keys, tmp_path / "run.db", **settings) as cloud,
+        relaying(paper, range(1, 5), cloud.port, relay_keys, **quick) as (port, _),
+    ):
+        below = [member(paper, p, port, relay_keys, tmp_path, **same) for p in ([1], [3, 4])]
+        others = [member(paper, [i], cloud, relay_keys, tmp_path, **same) for i in (5, 6, 7)]
+        async with taking_part(*below, *others):
+            result = await cloud.finished(linger=5)
+    assert result.held == 0  # the cloud has the relay's total in every round
+    assert audit_store(plan, tmp_path / "run.db").noise.passed
+
+
+def test_a_relays_total_has_the_fallbacks_of_the_absent_and_names_their_rounds(
+    paper: Problem,
+) -> None:
+    tree = Tree(paper, straggler="fallback")
+    tree.join()
+    for peer, agents in ((1, [1]), (2, [4])):
+        tree.hello(peer, agents)
+    (wait,) = tree.say(1, 1)
+    assert wait == Wait(k=1)
+    assert tree.say(2, 1) == []
+    (full,) = tree.relay.below.deadline(1)
+    assert isinstance(full, Commit)
+    (up,) = tree.relay.contribute(full)
+    missing = fallbacks_of(tree.plan)(frozenset({2, 3}))
+    expected = np.zeros_like(missing)
+    for agent in (1, 4):
+        party = tree.below((agent,))
+        expected[party.sums] += unpack_whole(contributed(tree.plan, party, tree.x))
+    everybody = tree.setup.party(BELOW)
+    values = pack_whole((expected + missing)[everybody.sums])
+    assert up == SendUp(message=Contribution(round=1, values=values, missed=[(2, 3, 1, 1)]))
+    assert everybody.range.holds(values)
+    late = tree.say(3, 1) if tree.hello(3, [2]) else []
+    assert late == []  # kept, and of no use
+    (sent, again) = tree.told(1)
+    assert isinstance(sent, Send)
+    assert again == Wait(k=2)
+    assert tree.relay.below.last is not None
+    assert tree.relay.below.last.held == {2, 3}

@@ -171,7 +171,7 @@ def test_the_cloud_adds_the_planned_sigma_to_every_kind_of_output(
     released = kept.multiples * grid_of(plan.sigma)
     if method == "paper":
         outputs = exact_outputs(plan)
-        truth = np.array([outputs(states_of(parts, coupled.size)) for parts in said])
+        truth = np.array([outputs(states_of(parts, np.zeros(coupled.size))) for parts in said])
     else:
         totals = ContributionTotals(plan.cloud.sums.count)
         truth = np.array([totals(parts) for parts in said]) * grid_of(plan.sigma)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any, final
 
@@ -16,8 +17,8 @@ from sottovoce.algorithm.public_sum import PublicSum
 from sottovoce.errors import InputError
 from sottovoce.kernels.cloud_kernel import CloudKernel
 from sottovoce.network.failures import DivergedError
-from sottovoce.network.protocol.actions import Part, Record
-from sottovoce.network.protocol.codec import pack, pack_whole
+from sottovoce.network.protocol.actions import CloudMemory, JournalRow, Part, Record
+from sottovoce.network.protocol.codec import MalformedError, pack, pack_whole
 from sottovoce.network.round_arithmetic import (
     Rounds,
     SimulatedSampler,
@@ -27,6 +28,7 @@ from sottovoce.network.round_arithmetic import (
 from sottovoce.network.setup import parties_of
 from sottovoce.paper.tikhonov import Tikhonov
 from sottovoce.privacy import sampler
+from sottovoce.privacy.sampler import Released, Sampler
 from sottovoce.problem.agents import Array, lower_bounds, upper_bounds
 from sottovoce.problem.gallery import paper
 from sottovoce.problem.problem import Problem
@@ -35,11 +37,25 @@ from sottovoce.simulation.simulate import simulate
 NOBODY: frozenset[int] = frozenset()
 
 
-def replayed(rounds: Rounds, releases: Array) -> Record:
-    """The last round of releases that were written down."""
+@final
+class Told(Sampler):
+    """Releases what it is told, whatever was contributed."""
+
+    def __init__(self, releases: Iterable[Array]) -> None:
+        self._releases = iter(releases)
+
+    def release(self, values: Any) -> Released:
+        return Released(values=np.array(next(self._releases)))
+
+    def release_multiples(self, multiples: Any) -> Released:
+        return self.release(multiples)
+
+
+def played(rounds: Rounds, count: int, since: int = 0) -> Record:
+    """The last of so many rounds, after round ``since``."""
     digest = bytes(32)
-    for k, y in enumerate(releases, start=1):
-        record = rounds.replay(k, pack(y), secure=False, previous=digest)
+    for k in range(since + 1, since + count + 1):
+        record, _ = rounds.play(k, (), digest, NOBODY)
         digest = record.digest
     return record
 
@@ -75,8 +91,7 @@ def test_the_same_releases_give_the_same_prices_as_solve_bit_for_bit(
     made = plan_for(problem, sigma=0.5)
     here = simulate(problem, made, rounds=40, seed=3, transcript=True, algorithm=algorithm)
     assert here.transcript is not None
-    rounds = Rounds(made, algorithm, SimulatedSampler(noisy_sigma(made), 3), 40)
-    record = replayed(rounds, here.transcript.y[0])
+    record = played(Rounds(made, algorithm, Told(here.transcript.y[0]), 40), 40)
     assert record.price.tolist() == here.last_price[0].tolist()
     assert record.answer.tolist() == here.price[0].tolist()
     assert np.any(record.price != 0)
@@ -128,14 +143,62 @@ def test_prices_that_run_away_end_the_round_with_its_number(
 ) -> None:
     made = plan_for(paper, method=method)
     algorithm = DualAveraging() if method == "joint" else Tikhonov(gamma_bar=1e308)
-    rounds = Rounds(made, algorithm, deployed_sampler(made), 5)
     values = np.zeros(made.sigma.size)
-    rounds.replay(1, pack(values), secure=False, previous=bytes(32))
+    rounds = Rounds(made, algorithm, Told([values, values + 1e300]), 5)
+    played(rounds, 1)
     if method == "joint":
         monkeypatch.setattr(CloudKernel, "round", lambda *arguments, **more: False)
     with pytest.raises(DivergedError, match="round 2") as caught:
-        rounds.replay(2, pack(values + 1e300), secure=False, previous=bytes(32))
+        played(rounds, 1, since=1)
     assert caught.value.k == 2
+
+
+@pytest.mark.parametrize(
+    ("name", "algorithm"),
+    [("paper", DualAveraging()), ("coupled", DualAveraging()), ("many", DualAveraging()),
+     ("paper", Ascent()), ("paper", Tikhonov())],
+    ids=["default", "region", "many sums", "own step", "paper's release"],
+)  # fmt: skip
+def test_a_cloud_goes_on_from_its_memory_as_if_it_had_never_stopped(
+    name: str, algorithm: Any, request: pytest.FixtureRequest
+) -> None:
+    problem = many_sums() if name == "many" else request.getfixturevalue(name)
+    steps = isinstance(algorithm, Tikhonov)
+    made = plan_for(problem, method="paper" if steps else "joint")
+    releases = np.random.default_rng(5).normal(30.0, 20.0, size=(24, noisy_sigma(made).size))
+    whole = played(Rounds(made, algorithm, Told(releases), 24), 24)
+    half = played(Rounds(made, algorithm, Told(releases), 24), 12)
+    assert half.memory is not None
+    row = JournalRow(k=12, context=pack(half.price), release=pack(releases[11]), digest=half.digest)
+    again = Rounds(made, algorithm, Told(releases[12:]), 24)
+    resumed = again.resume(row, half.memory, NOBODY, (), secure=False)
+    for field in ("sent_price", "price", "answer", "released", "y", "digest"):
+        before, after = getattr(half, field), getattr(resumed, field)
+        assert np.array_equal(np.atleast_1d(before), np.atleast_1d(after)), field
+    ended = played(again, 12, since=12)
+    assert whole.memory == ended.memory
+    assert np.any(whole.price != 0)
+
+
+def many_sums() -> Problem:
+    """More sums than are learnt as a full matrix."""
+    x = sv.agents(3, lower=-1, upper=1, dim=30)
+    return Problem(
+        agents=x,
+        objectives=[sum((x[i][c] - 2) ** 2 for c in range(30)) for i in range(3)],
+        constraints=[x[0][c] + x[1][c] + x[2][c] <= 1 for c in range(30)],
+    )
+
+
+def test_a_memory_of_another_length_is_refused(paper: Problem) -> None:
+    made = plan_for(paper)
+    rounds = Rounds(made, DualAveraging(), Told(np.zeros((1, 4))), 9)
+    memory = played(rounds, 1).memory
+    assert memory is not None
+    row = JournalRow(k=1, context=b"", release=pack(np.zeros(4)), digest=bytes(32))
+    short = CloudMemory(k=1, state=memory.state[:-8], discrepancy=b"", confirmed=None)
+    with pytest.raises(MalformedError, match="numbers, got"):
+        rounds.resume(row, short, NOBODY, (), secure=False)
 
 
 @pytest.mark.parametrize(("method", "algorithm"), [("joint", Tikhonov()), ("paper", None)])

@@ -11,6 +11,7 @@ from network_harness import split_plan
 from test_cloud_machine import HASH, KEY, Table, hello, setup
 
 from sottovoce.algorithm.dual_averaging import DualAveraging
+from sottovoce.network import Straggler
 from sottovoce.network.helper_rounds import HelperRounds
 from sottovoce.network.protocol.actions import Close, Commit, Meet, Part, Send
 from sottovoce.network.protocol.cloud_machine import CloudMachine
@@ -26,10 +27,12 @@ from sottovoce.study.loopback import Keys
 SESSION = bytes(range(16))
 
 
-def table(*, hold: bool = False) -> Table:
+def table(*, straggler: Straggler = "wait") -> Table:
     made = Table()
     made.setup = replace(setup(), split=True)
-    made.machine = CloudMachine(made.setup, ReceiptSigner(KEY, HASH), made._digest, hold=hold)
+    made.machine = CloudMachine(
+        made.setup, ReceiptSigner(KEY, HASH), made._digest, straggler=straggler
+    )
     return made
 
 
@@ -113,7 +116,7 @@ def test_what_was_asked_before_a_restart_is_asked_again() -> None:
 
 
 def test_a_held_agent_counts_with_the_mask_of_the_round_it_spoke_in() -> None:
-    made = table(hold=True)
+    made = table(straggler="hold")
     for peer in (1, 2, 3):
         seat(made, peer)
     for k in (1, 2):

@@ -69,7 +69,7 @@ def test_a_round_survives_in_every_field(tmp_path: Path) -> None:
     assert (first.k, first.said) == (1, None)
     assert (last.k, last.digest, last.context) == (2, want.digest, pack(want.price))
     assert last.release == pack_release(released())
-    assert attendance_in(last) == (tuple(sorted(want.held)), ())
+    assert attendance_in(last) == (tuple(sorted(want.held)), (), True)
     assert [(p.party.agents, p.data) for p in again.parts(parties_of(PLAN))] == [
         (p.party.agents, p.data) for p in want.parts
     ]

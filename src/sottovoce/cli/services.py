@@ -27,7 +27,13 @@ from sottovoce.cli.options import (
     with_role_options,
 )
 from sottovoce.errors import InputError
-from sottovoce.network import LINGER_SECONDS, STALL_SECONDS
+from sottovoce.network import (
+    DEADLINE_SECONDS,
+    LINGER_SECONDS,
+    RELAY_DEADLINE_SECONDS,
+    STALL_SECONDS,
+    Straggler,
+)
 from sottovoce.network.observe import logs
 from sottovoce.progress import Progress, watched
 
@@ -89,8 +95,17 @@ class CloudOptions(HelperOptions):
 
     listen: str = "127.0.0.1:8443"
     algorithm: str | None = None
-    straggler: Literal["wait", "hold"] = option("wait", "wait for lost agents, or hold them")
-    deadline: str | None = option(None, "for hold: seconds per round, e.g. 2s or 0.5")
+    straggler: Straggler = option(
+        "fallback",
+        "what counts for agents that miss a round: their public fallback, their last "
+        "contribution (hold), or nothing goes on without them (wait)",
+    )
+    deadline: str | None = option(
+        None, f"seconds that a round waits for agents, e.g. 2s; {DEADLINE_SECONDS[1]:g}s by default"
+    )
+    first_deadline: str | None = option(
+        None, f"the same of the first round after a start; {DEADLINE_SECONDS[0]:g}s by default"
+    )
     keep_states: bool = option(False, "keep what agents say in all rounds, for an audit")
     new: bool = option(False, "begin anew where the store has lost rounds")
     helper: str | None = option(None, "the other half of a split cloud, wss://host:port")
@@ -105,11 +120,10 @@ class CloudOptions(HelperOptions):
 
     def server(self) -> dict[str, Any]:
         """Return the arguments of a cloud."""
-        deadline = None if self.deadline is None else _seconds("deadline", self.deadline)
         return {
             **HelperOptions.server(self),
             **picked(self, "straggler", "keep_states", "new", "helper"),
-            "deadline": deadline,
+            **_deadlines(self.deadline, self.first_deadline),
             "apply_after": _seconds("apply-after", self.apply_after),
             "stall": _seconds("stall", self.stall),
         }
@@ -155,7 +169,8 @@ def cloud_command(folder: PublicFolder, options: CloudOptions) -> None:
     """Run the cloud of a problem: add up contributions, add noise, send prices.
 
     Killed at any moment, the same command continues the same run. What is not given is taken from
-    problem.toml. Counting lost agents' last contributions again needs --hide offset or everything.
+    problem.toml. Nobody can stall the run: after --deadline a round goes on without an agent, with
+    its public fallback; --straggler hold needs --hide offset or everything.
     With --algorithm tikhonov agents send states, and the noise is the paper's. With --helper
     agents' contributions are masked, and each half adds the noise: their operators must not
     collude.
@@ -207,6 +222,18 @@ def relay_command(
     agents: str = option(REQUIRED, "the agents below, a range, e.g. 1-500"),
     keys: Path = option(REQUIRED, "keys/agents/1-500 from identity issue --relay-host"),
     listen: str = "127.0.0.1:8443",
+    straggler: Literal["fallback", "wait"] = option(
+        "fallback", "what counts for agents that miss a round: their public fallback, or wait"
+    ),
+    deadline: str | None = option(
+        None,
+        "seconds that a round waits for agents, fewer than the cloud's; "
+        f"{RELAY_DEADLINE_SECONDS[1]:g}s by default",
+    ),
+    first_deadline: str | None = option(
+        None,
+        f"the same of the first round after a start; {RELAY_DEADLINE_SECONDS[0]:g}s by default",
+    ),
     health_listen: str | None = None,
     log_level: str = "info",
 ) -> None:
@@ -223,6 +250,8 @@ def relay_command(
     logs.configure(log_level)
     public, below = load(folder, agents=()).cloud, parse_range(agents)
     listening: dict[str, Any] = {
+        "straggler": straggler,
+        **_deadlines(deadline, first_deadline),
         "listen": listen_address(listen),
         "health_listen": _health_address(health_listen),
     }
@@ -384,6 +413,14 @@ def listen_address(text: str, name: str = "listen") -> tuple[str, int]:
 
 def _health_address(text: str | None) -> tuple[str, int] | None:
     return None if text is None else listen_address(text, "health-listen")
+
+
+def _deadlines(deadline: str | None, first: str | None) -> dict[str, float | None]:
+    given = (("deadline", deadline), ("first_deadline", first))
+    return {
+        name: None if text is None else _seconds(name.replace("_", "-"), text)
+        for name, text in given
+    }
 
 
 def _seconds(name: str, text: str) -> float:

@@ -36,7 +36,8 @@ class CloudKernel:
         price: lambda(k), what is sent to agents; 0 before round 1.
         answer: the prices to report.
         released: the releases, averaged with the answer's weights; 0 without a plan.
-        memory: what the cloud remembers between rounds.
+        memory: what the cloud remembers between rounds, and scratch.
+        kept: the memory without scratch.
     """
 
     def __init__(self, public: PublicSum, algorithm: DualAveraging, *, planned: bool) -> None:
@@ -45,6 +46,7 @@ class CloudKernel:
         p = unit.size
         self.price, self.answer, self.released = np.zeros(p), np.zeros(p), np.zeros(p)
         self.memory = np.zeros(kernel.memory_size(p))
+        self.kept = self.memory[: kernel.kept_size(p)]
         self._work = np.zeros(kernel.project_work(p))
         arrays = {
             "price": self.price, "answer": self.answer, "released": self.released,
@@ -102,7 +104,7 @@ class PythonCloud:
         self._algorithm, self._public, self._planned = algorithm, public, planned
         p = np.size(public.unit)
         self.price, self.answer, self.released = np.zeros(p), np.zeros(p), np.zeros(p)
-        self.memory = np.zeros(algorithm.memory_size(p))
+        self.kept = self.memory = np.zeros(algorithm.memory_size(p))
         self.nearest = CloudKernel(public, DualAveraging(), planned=False).nearest
 
     def round(self, k: int, y: Array, *, share: float, steer: float = 0.0) -> bool:

@@ -4,7 +4,7 @@ Defaults are here so that ``sottovoce cloud --help`` can show them without loadi
 """
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 if TYPE_CHECKING:
     from sottovoce.network.agent import Agent as Agent
@@ -13,6 +13,14 @@ if TYPE_CHECKING:
     from sottovoce.network.helper import Helper as Helper
     from sottovoce.network.relay import Relay as Relay
 
+Straggler: TypeAlias = Literal["fallback", "hold", "wait"]
+"""What counts in a round for an agent that misses its deadline: its public fallback contribution or
+its last one again; with "wait" there is no deadline."""
+
+# Seconds that the first round of a process, and every other one, waits for agents; a relay must be
+# faster than the cloud above it. Agents come back to a cloud that was away within 45 seconds.
+DEADLINE_SECONDS: Final = (60.0, 10.0)
+RELAY_DEADLINE_SECONDS: Final = (30.0, 5.0)
 STALL_SECONDS: Final = 60.0  # a run without a round for this long is stalled
 LINGER_SECONDS: Final = 30.0  # how long a cloud waits at the end for agents that missed it
 CERTIFICATE_DAYS: Final = 397  # renew with ``identity issue`` before a certificate ends

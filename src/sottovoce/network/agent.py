@@ -20,7 +20,7 @@ from sottovoce.network.agent_group import AgentGroup
 from sottovoce.network.config import read_config, welcome_objection
 from sottovoce.network.failures import RefusedError
 from sottovoce.network.identity.tls import CLOUD
-from sottovoce.network.journal import Journal
+from sottovoce.network.journal import MEMORY, Journal
 from sottovoce.network.local_round import LocalRound, Which
 from sottovoce.network.observe.logs import note
 from sottovoce.network.protocol.actions import Apply, Finish, Memory, Save, SendUp, Stop
@@ -55,9 +55,12 @@ _UNSAFE: Final = (
     "beside answers of others it may violate a constraint: let it contribute the least that the "
     "agent can where a sum has an upper limit, the most where it has a lower one"
 )
+_ABOVE: Final = (
+    "while this agent is absent the cloud counts its public fallback, the point of its public box "
+    "nearest 0, of which less may enter a sum with an upper limit, or more one with a lower limit: "
+    "let the own fallback be on the safe side of it"
+)
 _GAP: Final = "the saved state was lost or is an older copy: the fallback is applied at the end"
-
-_MEMORY: Final = "memory"
 
 _decoder = msgspec.msgpack.Decoder(Memory)
 _encoder = msgspec.msgpack.Encoder()
@@ -99,7 +102,7 @@ class AgentStore(Journal):
 
     def __init__(self, path: str | os.PathLike[str], start: Memory) -> None:
         super().__init__(path, "agent", durable=False)
-        body = self._notes.pop(_MEMORY, None)
+        body = self._notes.pop(MEMORY, None)
         self.memory = start if body is None else _decoder.decode(body)
         if len(self.memory.x) != len(start.x):
             self.close()
@@ -107,7 +110,7 @@ class AgentStore(Journal):
 
     def save(self, memory: Memory) -> None:
         """Keep a memory; after a DiskError the one before is still there."""
-        self.put(_MEMORY, _encoder.encode(memory))
+        self.put(MEMORY, _encoder.encode(memory))
         self.memory = memory
 
 
@@ -248,10 +251,11 @@ class Agent:
 
     def _warn(self, steps: LocalRound) -> None:
         """Log locally, and send to no one, where a fallback is applied or unsafe."""
-        unsafe = steps.unsafe() if steps.keeps else []
+        unsafe, above = steps.unsafe() if steps.keeps else ([], [])
         for event, agents, words in (
             ("set-outside-domain", steps.outside, _APART),
             ("fallback-unsafe", unsafe, _UNSAFE),
+            ("fallback-above-public", above, _ABOVE),
         ):
             if agents:
                 note(event, level=logging.WARNING, agents=agents, words=words)

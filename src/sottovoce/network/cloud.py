@@ -8,13 +8,13 @@ import time
 from collections.abc import Callable, Coroutine
 from dataclasses import KW_ONLY, dataclass
 from functools import partial
-from typing import Any, Final, Literal, final
+from typing import Any, Final, final
 
 from sottovoce.algorithm.algorithm import Algorithm
 from sottovoce.algorithm.dual_averaging import DualAveraging
 from sottovoce.arguments import websocket_address
 from sottovoce.errors import InputError
-from sottovoce.network import STALL_SECONDS
+from sottovoce.network import DEADLINE_SECONDS, STALL_SECONDS, Straggler
 from sottovoce.network.config import Noise, RunConfig
 from sottovoce.network.identity.tls import HELPER
 from sottovoce.network.observe.live_page import Live
@@ -33,7 +33,14 @@ from sottovoce.network.round_arithmetic import (
 )
 from sottovoce.network.runner import CloudRunner, call_soon
 from sottovoce.network.service import Service
-from sottovoce.network.setup import check_halves, check_request, make_config, round_key, setup_of
+from sottovoce.network.setup import (
+    check_halves,
+    check_request,
+    make_config,
+    round_deadlines,
+    round_key,
+    setup_of,
+)
 from sottovoce.network.store import CloudStore, check_store, resumed
 from sottovoce.network.transport.client import Client
 from sottovoce.network.transport.helper_link import LONGEST_PAUSE, HelperLink
@@ -49,8 +56,6 @@ _OVER: Final = (
     "without the state files of this one"
 )
 
-Straggler = Literal["wait", "hold"]
-
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -60,7 +65,7 @@ class CloudResult:
     price: Array  # of the sums, averaged or the last; multipliers with the paper's release
     rounds: int
     seconds: float  # how long this process took
-    held: int  # agent-rounds of this process in which a last contribution was reused
+    held: int  # agent-rounds of this process in which a fallback or last contribution counted
     refused: dict[str, int]  # by code, by this process; contributions clipped as well
     confirmed: bool | None = None  # whether the answer passed the test; None: the plan has none
 
@@ -78,8 +83,14 @@ class Cloud(Service[CloudResult]):
         listen: address and port; port 0 takes a free one.
         algorithm: ``DualAveraging()`` by default; for a plan with another release than sums, the
             algorithm that works with it.
-        straggler: "wait" for every agent, or "hold": the last contribution of agents that miss the
-            ``deadline`` (seconds) counts again. Refused for a plan that hides a trajectory.
+        straggler: what counts in a round for agents that miss its deadline: "fallback", their
+            public fallback contribution, which is that of the point of their public boxes nearest
+            0; "hold", their last contribution again, refused for a plan that hides a trajectory.
+            With "wait" the run waits for every agent, without end.
+        deadline: seconds that a round waits for agents, 10 by default. Who missed one, and is not
+            connected, is not waited for.
+        first_deadline: the same of the first round of this process, 60 by default, from the first
+            contribution on: until then it waits.
         ledger: accounts of the agents; the run is charged there before round 1, and every round
             is fenced there before it is sent.
         seed: simulate noise as ``simulate`` does with this seed; nothing is private then, and
@@ -101,8 +112,9 @@ class Cloud(Service[CloudResult]):
     store: str | os.PathLike[str]
     listen: tuple[str, int] = ("127.0.0.1", 0)
     algorithm: Algorithm | None = None
-    straggler: Straggler = "wait"
+    straggler: Straggler = "fallback"
     deadline: float | None = None
+    first_deadline: float | None = None
     ledger: Ledger | None = None
     seed: int | None = None
     keep_states: bool = False
@@ -114,7 +126,10 @@ class Cloud(Service[CloudResult]):
 
     def __post_init__(self) -> None:
         plan = self.plan
-        check_request(plan, self.rounds, self.straggler, self.deadline)
+        self._deadlines = round_deadlines(
+            self.straggler, (self.first_deadline, self.deadline), DEADLINE_SECONDS
+        )
+        check_request(plan, self.rounds, self.straggler)
         if not 0.0 <= self.apply_after <= LONGEST_WAIT:  # NaN is refused, too
             raise InputError(
                 f"apply_after must be 0 to {LONGEST_WAIT:.0f} seconds, got "
@@ -206,21 +221,17 @@ class Cloud(Service[CloudResult]):
             sampler = deployed_sampler(plan)
         else:
             sampler = SimulatedSampler(noisy_sigma(plan), seed, done=store.released)
-        note("preparing", rounds=store.released)  # takes the store's rounds again
         rounds = Rounds(plan, algorithm, sampler, self.rounds)
         last, silent = resumed(store, rounds, setup, secure=seed is None)
-        receipts, hold = (
-            ReceiptSigner(round_key(self._folder), config.hash),
-            self.deadline is not None,
-        )
+        receipts = ReceiptSigner(round_key(self._folder), config.hash)
         self._machine = machine = CloudMachine(
-            setup, receipts, store.digest, last=last, hold=hold, silent=silent
+            setup, receipts, store.digest, last=last, straggler=self.straggler, silent=silent
         )
         self._runner = runner = CloudRunner(
             machine, rounds, store, self._outcome, refused=self._metrics.refused
         )
         runner.fence, runner.completed = self._fence, self._completed
-        runner.deadline, runner.apply_after = self.deadline, self.apply_after
+        runner.deadlines, runner.apply_after = self._deadlines, self.apply_after
         return config
 
     def _join_halves(self, helper: str) -> Callable[[], Coroutine[Any, Any, None]]:
@@ -246,7 +257,7 @@ class Cloud(Service[CloudResult]):
             receipt,
         )
         link.answered, link.pledged = runner.answered, runner.pledged
-        if machine.phase is CloudPhase.COLLECTING:
+        if parts is not None and machine.phase is CloudPhase.COLLECTING:
             runner.on(machine.remembered, parts)
         return partial(link.follow, client)
 

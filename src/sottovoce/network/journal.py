@@ -58,6 +58,7 @@ _ROUNDS: Final = "SELECT * FROM rounds WHERE k > ? {} ORDER BY k LIMIT ?"
 _FIRST: Final = -(2**63)  # a damaged row may have any number
 _INSERT: Final = "INSERT INTO rounds VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
 _RUN: Final = "run"
+MEMORY: Final = "memory"  # what its owner goes on from: only the last is kept
 _NOTE: Final = """INSERT INTO notes VALUES (?, ?, ?)
 ON CONFLICT (name) DO UPDATE SET value = excluded.value, seal = excluded.seal"""
 _ERASE: Final = "UPDATE rounds SET said = NULL, said_seal = NULL WHERE k = ?"
@@ -229,14 +230,14 @@ class Journal(JournalReader):
         self._fence = fence
         return True
 
-    def append(self, row: JournalRow) -> None:
-        """Write a round durably; returns only when it is on disk.
+    def append(self, row: JournalRow, memory: bytes = b"") -> None:
+        """Write a round durably, and what its owner remembers; returns only when it is on disk.
 
         Raises:
             LeasedError: another process has taken the lease over; nothing is written.
             RollbackError: another cloud has raised the fence; nothing is written.
         """
-        self._write(self.run, row)
+        self._write(self.run, row, memory)
         self.last = row
         self._marker.write(Reached(run_id=self.run.run_id, rounds=row.k, digest=row.digest))
 
@@ -383,13 +384,22 @@ class Journal(JournalReader):
         if reached.rounds and self.digest(reached.rounds) != reached.digest:
             raise _lost(self.name, reached, reached.rounds - 1)
 
-    def _write(self, run: RunNote, row: JournalRow | None = None, *, forget: bool = False) -> None:
+    def _write(
+        self,
+        run: RunNote,
+        row: JournalRow | None = None,
+        memory: bytes = b"",
+        *,
+        forget: bool = False,
+    ) -> None:
         """Write a round, and what is noted about the run, with its incidents, where it is new."""
         database = self._database
         with translated(self.name), transaction(database, write=True):
             self._place.hold(database)
             if row is not None:
                 database.execute(_INSERT, _values(row))
+                if memory:
+                    database.execute(_NOTE, _note(MEMORY, memory))
                 forget = not self._keep
                 if self._fence is not None:
                     self._fence.rise(row.k, row.digest)

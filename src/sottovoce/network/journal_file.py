@@ -19,7 +19,7 @@ from sottovoce.database import Address, Database, Statement, connect, driver_err
 from sottovoce.network.failures import BusyError, DiskError, StoreError
 
 APPLICATION: Final = 0x53564F43
-SCHEMA: Final = 7  # the layout of the tables; a journal of another one is refused
+SCHEMA: Final = 8  # the layout of the tables; a journal of another one is refused
 STAMP: Final = (APPLICATION, SCHEMA)
 SECONDS: Final = 10.0  # to wait while another process reads or writes
 LOG_PAGES: Final = 256

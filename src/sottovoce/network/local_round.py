@@ -37,7 +37,7 @@ from sottovoce.network.protocol.codec import NOTHING, Integers, middle, unpack, 
 from sottovoce.network.protocol.messages import Welcome
 from sottovoce.privacy.adjacency import Everything, Offset
 from sottovoce.privacy.averaging import weights_norm
-from sottovoce.privacy.feasibility import unsafe_fallbacks
+from sottovoce.privacy.feasibility import default_fallbacks, unsafe_fallbacks
 from sottovoce.privacy.releases import release_of
 from sottovoce.privacy.sampler import STEPS
 from sottovoce.problem.agents import Array
@@ -101,16 +101,24 @@ class LocalRound:
         setpoint = np.where(self._outside, self._fallback, answer) if self.outside else answer
         return setpoint, "answer" if confirmed else "average"
 
-    def unsafe(self) -> list[int]:
-        """Return the agents whose fallback, beside answers of others, is not shown to be safe."""
+    def unsafe(self) -> tuple[list[int], list[int]]:
+        """Return the agents whose fallback is not shown to be safe.
+
+        First beside answers of others; then in place of the public fallback, which the cloud counts
+        for an agent that is absent, while the device applies the agent's own.
+        """
         from sottovoce.network.setup import with_bounds  # rounds need none of it
 
         cloud, agents = self._group.cloud, self._group.agents
-        places = np.array(agents) - 1
+        places, bounds = np.array(agents) - 1, (self._welcome.lower, self._welcome.upper)
         can = tuple(with_bounds(cloud.groups, places, *self._bounds))
+        public = tuple(with_bounds(cloud.groups, places, *map(unpack, bounds)))
         fixed = tuple(with_bounds(cloud.groups, places, self._fallback, self._fallback))
-        unsafe = unsafe_fallbacks(cloud.sums, can, fixed)
-        return [agent for agent in agents if unsafe[agent - 1]]
+        beside, absent = (
+            unsafe_fallbacks(cloud.sums, others, fixed)
+            for others in (can, default_fallbacks(public))
+        )
+        return [a for a in agents if beside[a - 1]], [a for a in agents if absent[a - 1]]
 
     def begin(self, x: Array) -> Array:
         """The points of the agents' own sets nearest to x, which lies in the public bounds."""

@@ -6,10 +6,11 @@ import asyncio
 import os
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
-from typing import final
+from typing import Literal, final
 
 from sottovoce.arguments import instance, websocket_address
 from sottovoce.errors import InputError
+from sottovoce.network import RELAY_DEADLINE_SECONDS
 from sottovoce.network.config import read_config, welcome_objection
 from sottovoce.network.observe.logs import note
 from sottovoce.network.protocol.actions import Commit, Finish, Listen, SendUp, Setup
@@ -18,7 +19,7 @@ from sottovoce.network.protocol.messages import Contribution, FromCloud, Welcome
 from sottovoce.network.protocol.relay_machine import RelayMachine
 from sottovoce.network.runner import Handlers, Runner
 from sottovoce.network.service import Service
-from sottovoce.network.setup import parties_below
+from sottovoce.network.setup import parties_below, round_deadlines
 from sottovoce.network.transport.client import LONGEST_PAUSE, Client
 from sottovoce.network.transport.limits import CONFIG_BYTES, Limits
 from sottovoce.network.transport.server import Server
@@ -41,6 +42,11 @@ class Relay(Service[int]):
             be connected to, and revoked.txt.
         listen: address and port; port 0 takes a free one.
         allow_simulated: take part in a run whose noise is simulated, hence not private.
+        straggler: with "fallback" the public fallback contribution of agents that miss a deadline
+            counts, as in the cloud; "wait" waits for all, while the cloud may do without the relay.
+        deadline: seconds that a round waits for agents, 5 by default: less than the cloud's, so
+            that the others below a relay count when one is missing.
+        first_deadline: the same of the first round of this process, 30 by default.
         longest_pause: between attempts to reconnect, seconds.
         health_listen: where /livez, /readyz and /metrics are served over plain HTTP.
     """
@@ -52,6 +58,9 @@ class Relay(Service[int]):
     keys: str | os.PathLike[str]
     listen: tuple[str, int] = ("127.0.0.1", 0)
     allow_simulated: bool = False
+    straggler: Literal["fallback", "wait"] = "fallback"
+    deadline: float | None = None
+    first_deadline: float | None = None
     longest_pause: float = LONGEST_PAUSE
     health_listen: tuple[str, int] | None = None
 
@@ -63,7 +72,15 @@ class Relay(Service[int]):
         if numbers[-1] > self.cloud.agents:
             raise InputError(f"agents must be among 1..{self.cloud.agents}, got {numbers[-1]}")
         websocket_address("above", self.above)
-        self._machine = RelayMachine(numbers, self._objection, self._describe)
+        deadlines = round_deadlines(
+            self.straggler,
+            (self.first_deadline, self.deadline),
+            RELAY_DEADLINE_SECONDS,
+            ("fallback", "wait"),
+        )
+        self._machine = RelayMachine(
+            numbers, self._objection, self._describe, straggler=self.straggler
+        )
         super().__init__(numbers)
         handlers: Handlers = {
             SendUp: self._send_up,
@@ -78,6 +95,8 @@ class Relay(Service[int]):
             refused=self._metrics.refused,
             agents_of=lambda peer: self._machine.below.agents_of(peer),
         )
+        self._runner.deadlines = deadlines
+        self._runner.time_is_up = lambda k: self._machine.below.deadline(k)
         self._client: Client[FromCloud]
 
     async def _start(self) -> None:
@@ -117,14 +136,21 @@ class Relay(Service[int]):
     def _every_second(self) -> None:
         self._attendance.update(self._machine.below)
 
+    async def stop(self) -> None:
+        """Close every connection."""
+        self._runner.stop()
+        await super().stop()
+
     def _describe(self, welcome: Welcome) -> Setup:
+        party, fallbacks = parties_below(welcome, self.cloud, self._machine.agents)
         return Setup(
             config=welcome.config,
             rounds=welcome.rounds,
             agents=self.cloud.agents,
             states=False,
             prices=welcome.prices,
-            party=parties_below(welcome, self.cloud, self._machine.agents),
+            party=party,
+            fallbacks=fallbacks,
         )
 
     def _objection(self, welcome: Welcome) -> str | None:

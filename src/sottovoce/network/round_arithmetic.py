@@ -26,9 +26,10 @@ from sottovoce.kernels.cloud_kernel import make_cloud
 from sottovoce.kernels.core.plain import LANES
 from sottovoce.kernels.run_kernel import normals, stream_seed
 from sottovoce.network.failures import DivergedError
-from sottovoce.network.protocol.actions import Part, Record
+from sottovoce.network.protocol.actions import CloudMemory, JournalRow, Part, Record, agents_in
 from sottovoce.network.protocol.codec import (
     MASK_HEAD,
+    NOTHING,
     Integers,
     MalformedError,
     pack,
@@ -38,7 +39,7 @@ from sottovoce.network.protocol.codec import (
 from sottovoce.network.protocol.collected import ContributionTotals, merge_gaps
 from sottovoce.network.protocol.messages import Gap
 from sottovoce.network.protocol.receipt import next_digest
-from sottovoce.network.setup import ranges_of
+from sottovoce.network.setup import fallbacks_of, ranges_of
 from sottovoce.privacy.averaging import answer_shares, answer_weights
 from sottovoce.privacy.noise_plan import NoisePlan
 from sottovoce.privacy.sampler import Released, ResidueSampler, Sampler, SecureSampler, grid_of
@@ -60,8 +61,13 @@ _UNMASKED = (
 class CloudRelease(Protocol):
     """Contributions, turned into what is released, and that into what the cloud steps with."""
 
-    def release(self, parts: Sequence[Part], sampler: Sampler, answer: bytes) -> Released:
-        """Add noise to contributions; ``answer`` is the helper's, of a split cloud."""
+    def release(
+        self, parts: Sequence[Part], absent: frozenset[int], sampler: Sampler, answer: bytes
+    ) -> Released:
+        """Add noise to contributions, and the fallbacks of absent agents.
+
+        ``answer`` is the helper's, of a split cloud.
+        """
 
     def outputs(self, values: Array) -> tuple[Array, Array]:
         """Return the sums, or values of all constraints, and the gradient entries."""
@@ -117,59 +123,72 @@ class Rounds:
         Nothing may be released where this raises: an output is not finite, prices diverged, or of
         a split cloud a released sum is not in its range.
 
-        The parts are within their ranges, of every agent once; ``held`` agents' are the last ones
-        again. The answer is the helper's, of a split cloud: the sum of masks with its noise.
+        The parts are within their ranges, of an agent at most once; for those of the ``held`` who
+        have none their fallback counts. The answer is the helper's, of a split cloud: the sum of
+        masks with its noise.
         """
-        released = self._release.release(parts, self._sampler, answer)
+        absent = held and held.difference(agents_in(parts))
+        released = self._release.release(parts, absent, self._sampler, answer)
         if isinstance(self._release, _Sums) and not self._release.plausible(released):
             raise DivergedError(k, _UNMASKED)
-        missed = () if self._test is None else self._test.new_gaps(parts)
-        record = self._stepped(k, released.values, pack_release(released), previous, held, missed)
-        return replace(record, parts=parts), released
+        outputs = self._release.outputs(released.values)
+        self._state.take(k, outputs[0])
+        missed: tuple[Gap, ...] = ()
+        confirmed: bool | None = None
+        if self._test is not None:
+            missed = self._test.new_gaps(parts)
+            confirmed = self._test(k, self._state.averaged, held, missed)
+        digest = next_digest(previous, k, pack(self._state.price), pack_release(released))
+        record = self._record(k, outputs, digest, held, confirmed)
+        return replace(record, parts=parts, missed=missed), released
 
-    def replay(
+    def resume(
         self,
-        k: int,
-        release: bytes,
-        previous: bytes,
-        held: frozenset[int] = frozenset(),
-        missed: tuple[Gap, ...] = (),
+        row: JournalRow,
+        memory: CloudMemory,
+        held: frozenset[int],
+        gaps: Iterable[Gap],
         *,
         secure: bool,
     ) -> Record:
-        """Take the step of a round that was released before, and return it without its parts.
+        """Go on from what was remembered after a round; return its record, without parts.
 
-        What was stored is integers if ``secure``, or the floats of a simulation.
+        What was released in it is integers if ``secure``, or the floats of a simulation; ``gaps``
+        are those known until then.
         """
-        values = np.frombuffer(release, "<i8") * self._grid if secure else unpack(release)
-        return self._stepped(k, values, release, previous, held, missed)
+        values = np.frombuffer(row.release, "<i8") * self._grid if secure else unpack(row.release)
+        self._state.restore(unpack(memory.state))
+        if self._test is not None:
+            self._test.restore(unpack(memory.discrepancy), gaps)
+        outputs = self._release.outputs(values)
+        return self._record(row.k, outputs, row.digest, held, memory.confirmed)
 
-    def _stepped(
+    def _record(
         self,
         k: int,
-        values: Array,
-        release: bytes,
-        previous: bytes,
+        outputs: tuple[Array, Array],
+        digest: bytes,
         held: frozenset[int],
-        missed: tuple[Gap, ...],
+        confirmed: bool | None,
     ) -> Record:
-        y, entries = self._release.outputs(values)
-        sent_price, confirmed = self._state.take(k, y), None
-        price = self._state.price
-        if self._test is not None:
-            confirmed = self._test(k, self._state.averaged, held, missed)
+        state, discrepancy = self._state, NOTHING if self._test is None else self._test.discrepancy
         return Record(
             k=k,
             parts=(),
-            sent_price=sent_price,
-            price=price,
-            answer=self._state.answer,
-            released=y,
-            y=entries,
-            digest=next_digest(previous, k, pack(price), release),
+            sent_price=state.sent,
+            price=state.price,
+            answer=state.answer,
+            released=outputs[0],
+            y=outputs[1],
+            digest=digest,
             held=held,
-            missed=missed,
             confirmed=confirmed,
+            memory=CloudMemory(
+                k=k,
+                state=pack(state.memory),
+                discrepancy=pack(discrepancy),
+                confirmed=confirmed,
+            ),
         )
 
 
@@ -177,14 +196,22 @@ class CloudState(Protocol):
     """Takes releases in, gives prices out, round by round."""
 
     price: Array  # lambda(k+1) after round k; zeros before round 1
+    sent: Array  # the prices that agents are sent after it
     answer: Array  # the prices to report: averaged, or the last
     averaged: Array  # the releases so far, averaged with the answer's weights
 
-    def take(self, k: int, y: Array) -> Array:
-        """Turn the release of round k into prices, and return those that agents are sent."""
+    @property
+    def memory(self) -> Array:
+        """All that it goes on from after a restart."""
+
+    def take(self, k: int, y: Array) -> None:
+        """Turn the release of round k into prices."""
 
     def restart(self) -> None:
         """Forget all rounds."""
+
+    def restore(self, memory: Array) -> None:
+        """Go on from a memory; MalformedError if it has another length."""
 
 
 @final
@@ -205,28 +232,49 @@ class PriceState:
         self._cloud = make_cloud(self._algorithm, self._public, planned=True)
         self._copy()
 
-    def take(self, k: int, y: Array) -> Array:
+    @property
+    def memory(self) -> Array:
+        """Prices, answer, averages, and what the algorithm keeps besides."""
+        return np.concatenate(self._parts())
+
+    def take(self, k: int, y: Array) -> None:
         """Turn the noisy sums of round k into lambda(k+1)."""
         steer = float(steering(k, self._rounds)[0]) if self._steered else 0.0
         if not self._cloud.round(k, y, share=self._shares[k], steer=steer):
             raise DivergedError(k)
         self._copy()
-        return self.price
+
+    def restore(self, memory: Array) -> None:
+        """Go on from a memory."""
+        for part, values in zip(self._parts(), split_memory(memory, self._parts()), strict=True):
+            part[:] = values
+        self._copy()
+
+    def _parts(self) -> list[Array]:
+        cloud = self._cloud
+        return [cloud.price, cloud.answer, cloud.released, cloud.kept]
 
     def _copy(self) -> None:
         """Records keep these, and rounds change the cloud's own."""
         self.price, self.answer = self._cloud.price.copy(), self._cloud.answer.copy()
-        self.averaged = self._cloud.released.copy()
+        self.sent, self.averaged = self.price, self._cloud.released.copy()
+
+
+def split_memory(memory: Array, parts: Sequence[Array]) -> list[Array]:
+    """Return parts of these lengths of a memory; MalformedError if it has another length."""
+    ends = np.cumsum([part.size for part in parts])
+    if memory.size != ends[-1]:
+        raise MalformedError(f"a memory must have {ends[-1]} numbers, got {memory.size}")
+    return np.split(memory, ends[:-1])
 
 
 @final
 class AnswerTest:
     """Follows the T rounds of a plan with margins, and tests the averaged release after the last.
 
-    Where an agent's last contribution was reused, the state it averages need not be the one that
-    was released: their contributions differ by its range at most, which counts with the weight of
-    the round. So do rounds that its average lacks. Everything here is public, and follows from the
-    store.
+    Where an agent's fallback or last contribution counted, the state it averages need not be the
+    one that was released: their contributions differ by its range at most, which counts with the
+    weight of the round. So do rounds that its average lacks. Everything here is public.
     """
 
     def __init__(self, plan: NoisePlan, rounds: int) -> None:
@@ -238,8 +286,13 @@ class AnswerTest:
 
     def restart(self) -> None:
         """Forget all rounds."""
-        self._discrepancy = np.zeros(self._sums)
-        self._gaps: set[Gap] = set()
+        self.restore(np.zeros(self._sums), ())
+
+    def restore(self, discrepancy: Array, gaps: Iterable[Gap]) -> None:
+        """Go on from a round: how far the average may be off, and the gaps known until then."""
+        if discrepancy.size != self._sums:
+            raise MalformedError("a discrepancy must have a number per sum")
+        self.discrepancy, self._gaps = discrepancy, set(gaps)
 
     def new_gaps(self, parts: Iterable[Part]) -> tuple[Gap, ...]:
         """Return the gaps that agents report and that are not known yet."""
@@ -250,16 +303,16 @@ class AnswerTest:
     ) -> bool | None:
         """Take round k; return whether the answer is confirmed after the last, else None.
 
-        ``averaged`` are the releases up to it, ``held`` the agents whose last contribution was
-        reused in it, ``missed`` gaps in averages that are known since.
+        ``averaged`` are the releases up to it, ``held`` the agents that missed it, ``missed`` gaps
+        in averages that are known since.
         """
         self._gaps.update(missed)
-        if held or self._discrepancy.any():
+        if held or self.discrepancy.any():
             share = float(answer_shares(k, self._rounds)[0])
-            self._discrepancy = self._discrepancy + share * (self._widths(held) - self._discrepancy)
+            self.discrepancy = self.discrepancy + share * (self._widths(held) - self.discrepancy)
         if k < self._rounds:
             return None
-        discrepancy = (self._discrepancy + self._gap_discrepancy()) * _UP
+        discrepancy = (self.discrepancy + self._gap_discrepancy()) * _UP
         return bool(self._feasible.confirmed(averaged, discrepancy)[0])
 
     def _gap_discrepancy(self) -> Array:
@@ -294,15 +347,19 @@ class _Sums:
         self._totals = ContributionTotals(
             plan.cloud.sums.count, skip=MASK_HEAD if self._masked else 0
         )
-        self._noisy = np.flatnonzero(plan.sigma > 0)
+        self._noisy, self._fallbacks = np.flatnonzero(plan.sigma > 0), fallbacks_of(plan)
         # Sums that no agent moves are public: taken at a public point, they cannot leak a state.
         rows = Numeric(plan.cloud, plan.cloud.sums.families)
         self._public = rows.constraints(lower_bounds(plan.domain))
         if self._masked:
             _, _, self._least, self._most = ranges_of(plan).of(np.arange(plan.cloud.agents))
 
-    def release(self, parts: Sequence[Part], sampler: Sampler, answer: bytes) -> Released:
+    def release(
+        self, parts: Sequence[Part], absent: frozenset[int], sampler: Sampler, answer: bytes
+    ) -> Released:
         totals = self._totals(parts)[self._noisy]
+        if absent:
+            totals += self._fallbacks(absent)[self._noisy]
         if not self._masked:
             return sampler.release_multiples(totals)
         masks = np.frombuffer(answer, dtype="<i8")

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
@@ -29,6 +30,7 @@ from sottovoce.network.protocol.actions import (
     Record,
     Send,
     Stop,
+    Wait,
 )
 from sottovoce.network.protocol.client_machine import ClientMachine, ClientPhase
 from sottovoce.network.protocol.cloud_machine import CloudMachine, CloudPhase
@@ -137,6 +139,11 @@ class Runner:
         agents_of: Callable[[int], tuple[int, ...]] = lambda peer: (),
     ) -> None:
         self.server: Connections
+        # Seconds that the next round waits for agents, and those after it.
+        self.deadlines = (math.inf, math.inf)
+        self.time_is_up: Callable[[int], list[Action]]  # a machine's event: of this round
+        self.alarm: Callable[..., asyncio.TimerHandle | None] = call_later
+        self._timer: asyncio.TimerHandle | None = None
         self._role, self._outcome, self._journal = role, outcome, journal
         self._refused = Counter[str]() if refused is None else refused
         self._agents_of = agents_of
@@ -147,8 +154,14 @@ class Runner:
             Incident: self._incident,
             Halt: self._halt,
             Stop: _stop,
+            Wait: self._wait,
             **handlers,
         }
+
+    def stop(self) -> None:
+        """Cancel the timeout."""
+        if self._timer is not None:
+            self._timer.cancel()
 
     def on(self, event: Callable[..., Sequence[Action]], *arguments: object) -> None:
         """Carry out what a machine's event asks for, without waiting; an error ends the run."""
@@ -198,6 +211,12 @@ class Runner:
             return
         self._outcome.fail(CrashedError(f"the {self._role} failed with {type(error).__name__}"))
         raise error
+
+    def _wait(self, action: Wait) -> None:
+        self.stop()
+        seconds, others = self.deadlines
+        self.deadlines = (others, others)
+        self._timer = self.alarm(seconds, self.on, self.time_is_up, action.k)
 
     def _send(self, action: Send) -> None:
         self.server.post(action)
@@ -257,23 +276,15 @@ class CloudRunner(Runner):
         self.link: HelperLink | None = None  # asks the helper, of a split cloud
         # Hears of every round that was sent, and who was held in it, or was the last to answer.
         self.completed: Callable[[Record, tuple[int, ...]], None] = lambda record, last: None
-        self.deadline: float | None = None  # seconds after which last contributions are reused
         self.apply_after = 0.0  # seconds from the end until answers are applied
         self.later: Callable[..., object] = call_soon  # calls a function when a round was sent
         self._machine, self._rounds, self._store = machine, rounds, store
-        self._timer: asyncio.TimerHandle | None = None
+        self.time_is_up = machine.deadline
 
     def start(self) -> None:
-        """The cloud listens: agents that were there before it was restarted may be held, too."""
+        """The cloud listens; a run may have been over before it was restarted."""
         if self._machine.phase is CloudPhase.DONE:
             self._finish()
-        elif self._machine.last is not None:
-            self._set_deadline()
-
-    def stop(self) -> None:
-        """Cancel the timeout."""
-        if self._timer is not None:
-            self._timer.cancel()
 
     def answered(self, full: Commit, answer: bytes) -> None:
         """The helper has answered what it was asked about a round."""
@@ -320,8 +331,6 @@ class CloudRunner(Runner):
         note("round", level=logging.DEBUG, round=record.k, held=len(record.held))
         if self._machine.phase is CloudPhase.DONE:
             self._finish()
-        else:
-            self._set_deadline()
         return []
 
     def _finish(self) -> None:
@@ -329,18 +338,14 @@ class CloudRunner(Runner):
         self._outcome.end()
         note("done", rounds=self._machine.round - 1)
 
-    def _set_deadline(self) -> None:
-        if self.deadline is not None:
-            self.stop()
-            loop = asyncio.get_running_loop()
-            self._timer = loop.call_later(self.deadline, self._time_is_up, self._machine.round)
-
-    def _time_is_up(self, k: int) -> None:
-        self.on(self._machine.deadline, k)
-        if self._machine.round == k and self._machine.phase is CloudPhase.COLLECTING:
-            self._set_deadline()  # no agent has answered yet
-
 
 def call_soon(call: Callable[..., object], *arguments: object) -> None:
     """Call a function from the event loop, once what is going on has returned to it."""
     asyncio.get_running_loop().call_soon(call, *arguments)
+
+
+def call_later(
+    seconds: float, call: Callable[..., object], *arguments: object
+) -> asyncio.TimerHandle:
+    """Call a function from the event loop, so many seconds from now."""
+    return asyncio.get_running_loop().call_later(seconds, call, *arguments)

@@ -25,6 +25,7 @@ from sottovoce.network.observe.logs import note
 from sottovoce.network.observe.operator_pages import Metrics
 from sottovoce.network.process import Supervisor
 from sottovoce.network.protocol.cloud_machine import CloudMachine
+from sottovoce.network.protocol.collected import agent_ranges
 from sottovoce.network.runner import Outcome
 from sottovoce.network.transport.server import Server
 from sottovoce.privacy.fence import Fence
@@ -254,10 +255,4 @@ class Attendance:
 
 def _named(agents: tuple[int, ...]) -> str:
     """Agents as ranges, ``1-3,7``."""
-    ranges: list[list[int]] = []
-    for agent in agents:
-        if ranges and agent == ranges[-1][1] + 1:
-            ranges[-1][1] = agent
-        else:
-            ranges.append([agent, agent])
-    return ",".join(str(a) if a == b else f"{a}-{b}" for a, b in ranges)
+    return ",".join(str(a) if a == b else f"{a}-{b}" for a, b in agent_ranges(agents))

@@ -8,30 +8,37 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from pathlib import Path
-from typing import Any, final
+from typing import Any, final, get_args
 
 import numpy as np
 
 from sottovoce.algorithm.algorithm import Algorithm
 from sottovoce.certificate.contributions import block_ranges
 from sottovoce.errors import InputError, PrivacyError
+from sottovoce.formula.expression import ZERO
+from sottovoce.kernels.fleet_kernel import FleetKernel, FleetStates
+from sottovoce.network import Straggler
 from sottovoce.network.config import Noise, RunConfig, describe
 from sottovoce.network.failures import IdentityError
 from sottovoce.network.protocol.actions import Party, Setup
 from sottovoce.network.protocol.codec import Box, Integers, MalformedError, unpack
 from sottovoce.network.protocol.messages import Welcome
 from sottovoce.privacy.adjacency import Trajectory
+from sottovoce.privacy.feasibility import default_fallbacks
 from sottovoce.privacy.noise_plan import NoisePlan
 from sottovoce.privacy.sampler import MAX_STEPS
 from sottovoce.privacy.trust import SplitCloud
 from sottovoce.problem.agents import Array, Group, lower_bounds, read_only, upper_bounds
 from sottovoce.problem.fingerprint import fingerprint
+from sottovoce.problem.fleets import agent_fleet
 from sottovoce.problem.linear_rows import sparse
 from sottovoce.problem.problem import CloudView
 from sottovoce.problem.sums import Sums
 
 _NONE = np.zeros(0, dtype=np.int64)
+_ABSENCES = 64  # sets of absent agents whose contribution is remembered
 
 
 @final
@@ -102,15 +109,18 @@ def parties_of(plan: NoisePlan) -> Parties:
     return Parties(plan.domain, ranges)
 
 
-def parties_below(welcome: Welcome, cloud: CloudView, agents: Sequence[int]) -> Parties:
-    """Return the parties of a relay's agents, from 1, increasing, as far as its welcome tells."""
+def parties_below(
+    welcome: Welcome, cloud: CloudView, agents: Sequence[int]
+) -> tuple[Parties, Fallbacks]:
+    """Return the parties and fallbacks of a relay's agents, from 1, as far as its welcome tells."""
     grid = np.zeros(cloud.sums.count)
     if len(welcome.grid) != 8 * len(welcome.sums) or max(welcome.sums, default=0) >= grid.size:
         raise MalformedError("every sum must have a grid")
     grid[welcome.sums] = unpack(welcome.grid)
     ends = (unpack(welcome.lower), unpack(welcome.upper))
     domain = tuple(with_bounds(cloud.groups, np.array(agents) - 1, *ends))
-    return Parties(domain, Ranges(cloud.sums, domain, grid))
+    parties = Parties(domain, Ranges(cloud.sums, domain, grid))
+    return parties, Fallbacks(cloud.sums, domain, grid)
 
 
 @final
@@ -154,6 +164,42 @@ class Ranges:
 def ranges_of(plan: NoisePlan) -> Ranges:
     """Return the ranges of contributions under a plan."""
     return Ranges(plan.cloud.sums, plan.domain, np.array([o.grid for o in plan.outputs]))
+
+
+@final
+class Fallbacks:
+    """``agents, from 1 -> what they contribute while they are absent``, in steps of the grids.
+
+    It is that of the point of their public boxes nearest 0, rounded agent by agent like any
+    contribution: a constant that nothing private enters. The grid is 0 where a sum has no noise.
+    """
+
+    def __init__(self, sums: Sums, domain: Sequence[Group], grid: Array) -> None:
+        self._families, self._domain = sums.families, default_fallbacks(domain)
+        self._first = np.cumsum([1, *(group.count for group in domain)])
+        self._noisy, self._grid = grid > 0, np.where(grid > 0, grid, 1.0)
+        self._total = lru_cache(maxsize=_ABSENCES)(self._total_of)
+
+    def __call__(self, agents: frozenset[int]) -> Integers:
+        """Return the total of these agents, one integer per sum; 0 for sums without noise."""
+        return self._total(agents)
+
+    def _total_of(self, agents: frozenset[int]) -> Integers:
+        numbers, total = np.array(sorted(agents), dtype=np.int64), np.zeros(self._grid.size)
+        ends = np.searchsorted(numbers, self._first)
+        for index, group in enumerate(self._domain):
+            places = numbers[ends[index] : ends[index + 1]] - self._first[index]
+            if places.size:
+                fleet = agent_fleet(self._domain, self._families, index, ZERO).some(places)
+                point = group.lower[places]
+                states = FleetStates(FleetKernel(fleet, point, point), point)
+                total += states.contributions(total.size, self._grid)
+        return np.where(self._noisy, total, 0.0).astype(np.int64)
+
+
+def fallbacks_of(plan: NoisePlan) -> Fallbacks:
+    """Return what absent agents contribute under a plan."""
+    return Fallbacks(plan.cloud.sums, plan.domain, np.array([o.grid for o in plan.outputs]))
 
 
 def with_bounds(
@@ -256,8 +302,8 @@ def check_halves(plan: NoisePlan, *, helper: bool, simulated: bool) -> None:
         raise InputError("seed must be left out with a helper, got one: its noise has no seed")
 
 
-def check_request(plan: NoisePlan, rounds: int, straggler: str, deadline: float | None) -> None:
-    """Refuse a run that its plan does not cover, or a deadline without a use."""
+def check_request(plan: NoisePlan, rounds: int, straggler: Straggler) -> None:
+    """Refuse a run that its plan does not cover."""
     if not 1 <= rounds <= plan.rounds:
         raise InputError(
             f"rounds must lie in 1..{plan.rounds}, which the plan covers, got rounds={rounds}: "
@@ -268,21 +314,49 @@ def check_request(plan: NoisePlan, rounds: int, straggler: str, deadline: float 
             f"rounds must be what the plan covers ({plan.rounds:,}) with feasible, whose margins "
             f"are for an average of so many, got rounds={rounds}: plan for these rounds"
         )
-    if straggler not in ("wait", "hold"):
-        raise InputError(f"straggler must be 'wait' or 'hold', got {straggler!r}")
-    if (straggler == "hold") != (deadline is not None):
-        raise InputError("deadline must be given with straggler='hold', and only then")
-    if deadline is not None and not (math.isfinite(deadline) and deadline > 0):
-        raise InputError(f"deadline must be positive seconds, got deadline={deadline}")
     if straggler == "hold" and isinstance(plan.hide, Trajectory):
         # A difference of b in one round, used in h more of them, is one of b sqrt(1 + h).
         raise PrivacyError(
-            "straggler must be 'wait' to hide a trajectory, got 'hold': what was said counts again "
-            "in every round, so that differences add up to more than the radius; wait for "
-            "stragglers, or plan with sv.Offset(...) or sv.Everything(...)"
+            "straggler must be 'fallback' or 'wait' to hide a trajectory, got 'hold': what was "
+            "said counts again in every round, so that differences add up to more than the radius; "
+            "take one of the two, or plan with sv.Offset(...) or sv.Everything(...)"
         )
     if not plan.certified:
         raise PrivacyError("plan must keep what it promises; an undernoised plan is for study only")
+
+
+def round_deadlines(
+    straggler: Straggler,
+    given: tuple[float | None, float | None],
+    defaults: tuple[float, float],
+    choices: Sequence[str] = get_args(Straggler),
+) -> tuple[float, float]:
+    """Return the seconds that the first round of a process waits for agents, and every other one.
+
+    They are infinite with "wait". The first round of a run that holds agents has all of them.
+    """
+    if straggler not in choices:
+        raise InputError(f"straggler must be {' or '.join(map(repr, choices))}, got {straggler!r}")
+    first, other = given
+    if straggler != "fallback" and first is not None:
+        raise InputError(
+            "first_deadline must be left out unless straggler='fallback', got "
+            f"first_deadline={first} with {straggler!r}"
+        )
+    if straggler == "wait" and other is not None:
+        raise InputError(
+            "deadline must be left out with straggler='wait', which waits without end, got "
+            f"deadline={other}"
+        )
+    for name, seconds in (("first_deadline", first), ("deadline", other)):
+        if seconds is not None and not (math.isfinite(seconds) and seconds > 0):
+            raise InputError(f"{name} must be positive seconds, got {name}={seconds}")
+    if straggler == "wait":
+        return math.inf, math.inf
+    other = defaults[1] if other is None else other
+    if straggler == "hold":
+        return other, other
+    return defaults[0] if first is None else first, other
 
 
 def round_key(keys: Path) -> bytes:

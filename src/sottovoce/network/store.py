@@ -2,9 +2,9 @@
 
 It also holds the contributions of the last committed round, to tell a repeated message
 from a conflicting one: mode 0600, and each commit erases the round before, the end of the run the
-last one, unless ``keep_states`` asks otherwise. Releases, prices and incidents stay; what the
-algorithm remembers is worked out from them. Summaries and transcripts of a store are read while
-a cloud may be writing to it.
+last one, unless ``keep_states`` asks otherwise. Releases, prices and incidents stay, and what the
+cloud remembers after the last round. Summaries and transcripts of a store are read while a cloud
+may be writing to it.
 """
 
 from __future__ import annotations
@@ -23,10 +23,19 @@ from sottovoce.algorithm.algorithm import PriceRounds, noisy_shares
 from sottovoce.errors import PrivacyError
 from sottovoce.network.config import RunConfig, algorithm_of, read_config
 from sottovoce.network.failures import StoreError
-from sottovoce.network.journal import Journal, JournalReader, RunNote, Status
+from sottovoce.network.journal import MEMORY, Journal, JournalReader, RunNote, Status
 from sottovoce.network.journal_file import damaged
-from sottovoce.network.protocol.actions import Commit, JournalRow, Part, Party, Record, Setup
-from sottovoce.network.protocol.codec import Floats, pack, pack_release, unpack
+from sottovoce.network.protocol.actions import (
+    CloudMemory,
+    Commit,
+    JournalRow,
+    Part,
+    Party,
+    Record,
+    Setup,
+    agents_in,
+)
+from sottovoce.network.protocol.codec import Floats, MalformedError, pack, pack_release, unpack
 from sottovoce.network.protocol.messages import Gap
 from sottovoce.privacy.adjacency import Trajectory
 from sottovoce.privacy.noise_plan import NoisePlan
@@ -35,8 +44,9 @@ if TYPE_CHECKING:  # a store is read without noise and rounds
     from sottovoce.network.round_arithmetic import Rounds
     from sottovoce.privacy.sampler import Released
 
-Absences: TypeAlias = tuple[tuple[int, ...], tuple[Gap, ...]]
-"""Agents whose last contribution was reused in a round, and gaps in averages known since."""
+Absences: TypeAlias = tuple[tuple[int, ...], tuple[Gap, ...], bool]
+"""Agents that missed a round, gaps in averages known since, and whether the agents' last
+contributions were reused, in place of their fallbacks."""
 
 Said: TypeAlias = tuple[tuple[tuple[int, ...], bytes], ...]
 """Who contributed to a round, agents by their numbers, and what, as it travelled."""
@@ -61,6 +71,7 @@ _QUESTION: Final = "question"
 _encoder = msgspec.msgpack.Encoder()
 _said: Final = msgspec.msgpack.Decoder(tuple[_StoredPart, ...])
 _attendance: Final = msgspec.msgpack.Decoder(Absences)
+_memory: Final = msgspec.msgpack.Decoder(CloudMemory)
 _question: Final = msgspec.msgpack.Decoder(tuple[int, bytes, tuple[_StoredPart, ...]])
 
 
@@ -85,7 +96,8 @@ class CloudStore(Journal):
 
     def commit(self, record: Record, released: Released) -> None:
         """Write a round durably; returns only when it is on disk."""
-        attendance = (tuple(sorted(record.held)), record.missed)
+        again = bool(record.held) and not record.held.isdisjoint(agents_in(record.parts))
+        attendance = (tuple(sorted(record.held)), record.missed, again)
         row = JournalRow(
             k=record.k,
             context=pack(record.price),
@@ -94,7 +106,12 @@ class CloudStore(Journal):
             attendance=_encoder.encode(attendance) if any(attendance) else b"",
             said=_encoder.encode([_stored(part) for part in record.parts]),
         )
-        self.append(row)
+        self.append(row, b"" if record.memory is None else _encoder.encode(record.memory))
+
+    def memory(self) -> CloudMemory | None:
+        """Return what the cloud remembered after the last round."""
+        body = self.notes().get(MEMORY)
+        return None if body is None else _memory.decode(body)
 
     def parts(self, party: Callable[[tuple[int, ...]], Party]) -> tuple[Part, ...]:
         """Return the contributions of the last round; a run that is over keeps none."""
@@ -113,12 +130,12 @@ class CloudStore(Journal):
 
     def question(
         self, k: int, party: Callable[[tuple[int, ...]], Party]
-    ) -> tuple[bytes, tuple[Part, ...]]:
-        """Return the receipt and the contributions to round k when the helper was asked."""
+    ) -> tuple[bytes, tuple[Part, ...] | None]:
+        """Return the receipt and the contributions to round k, None if the helper was not asked."""
         body = self.notes().get(_QUESTION)
         number, receipt, stored = (0, b"", ()) if body is None else _question.decode(body)
         if number != k:
-            return b"", ()
+            return b"", None
         return receipt, tuple(
             [Part(party=party(p.agents), data=p.data, missed=p.missed) for p in stored]
         )
@@ -132,42 +149,48 @@ class CloudStore(Journal):
 def resumed(
     store: CloudStore, rounds: Rounds, setup: Setup, *, secure: bool
 ) -> tuple[Record | None, dict[int, int]]:
-    """Take all steps of a store's rounds again; every price must come out as it was sent.
+    """Go on from what the cloud remembered, which must have the price that was sent.
 
     Returned are the last round, and who was held in it, with the round each contributed to last.
     """
-    previous, last = setup.config_hash, None
-    silent: dict[int, int] = {}
-    for row in store.rounds():
-        held, missed = attendance_in(row)
-        silent = {agent: silent.get(agent, row.k - 1) for agent in held}
-        last = rounds.replay(row.k, row.release, previous, frozenset(held), missed, secure=secure)
-        if pack(last.price) != row.context:
-            raise StoreError(
-                f"{store.name} must hold the prices that follow from its releases, got others in "
-                f"round {row.k:,}: it was written by another version of sottovoce or on another "
-                "kind of machine; continue there, or begin a new run with a new store, which "
-                "spends privacy anew"
-            )
-        previous = row.digest
-    return None if last is None else replace(last, parts=store.parts(setup.party)), silent
+    row, memory, before = store.last, store.memory(), 0
+    silent, gaps = dict[int, int](), set[Gap]()
+    if row is None:
+        return None, silent
+    for absences in store.rounds("AND length(attendance) > 0"):
+        held, missed, _ = attendance_in(absences)
+        known, before = silent if absences.k == before + 1 else {}, absences.k
+        silent = {agent: known.get(agent, before - 1) for agent in held}
+        gaps.update(missed)
+    silent = silent if before == row.k else {}
+    if memory is None or memory.k != row.k:
+        raise damaged(store.name, f"what its cloud remembered is not of round {row.k:,}")
+    try:
+        last = rounds.resume(row, memory, frozenset(silent), gaps, secure=secure)
+    except MalformedError as error:
+        raise damaged(store.name, str(error)) from None
+    if pack(last.price) != row.context:
+        raise damaged(
+            store.name, f"its cloud remembered other prices than those of round {row.k:,}"
+        )
+    return replace(last, parts=store.parts(setup.party)), silent
 
 
 def check_store(plan: NoisePlan, store: CloudStore) -> None:
-    """Refuse to continue a run that held agents under a promise that does not cover it."""
+    """Refuse to continue a run that reused contributions under a promise that does not cover it."""
     rows = store.rounds("AND length(attendance) > 0")
-    if isinstance(plan.hide, Trajectory) and any(attendance_in(row)[0] for row in rows):
+    if isinstance(plan.hide, Trajectory) and any(attendance_in(row)[2] for row in rows):
         raise PrivacyError(
-            f"a run that hides a trajectory must not have held agents, got {store.name}, where "
-            "the last contributions of some counted again: it released more than it promised and "
-            "cannot go on; start anew with another store, and wait for stragglers or plan with "
-            "sv.Offset(...) or sv.Everything(...)"
+            f"a run that hides a trajectory must not have reused contributions, got {store.name}, "
+            "where the last ones of some agents counted again: it released more than it promised "
+            "and cannot go on; start anew with another store and straggler='fallback' or 'wait', "
+            "or plan with sv.Offset(...) or sv.Everything(...)"
         )
 
 
 def attendance_in(row: JournalRow) -> Absences:
-    """Return the agents, from 1, that were held in a round, and the gaps known since."""
-    return _attendance.decode(row.attendance) if row.attendance else ((), ())
+    """Return what a round tells of those who missed it."""
+    return _attendance.decode(row.attendance) if row.attendance else ((), (), False)
 
 
 def said_in(row: JournalRow) -> Said:
@@ -185,7 +208,7 @@ class RunSummary:
     reason: str  # why it was halted or failed
     rounds: int  # released so far
     price: tuple[float, ...]  # the answer so far, averaged or the latest; none of a helper
-    held: int  # agent-rounds in which an agent's last contribution was reused
+    held: int  # agent-rounds in which an agent's fallback or last contribution counted
     incidents: dict[str, int]  # how many refusals per code
     created: str  # when the run began, UTC
 

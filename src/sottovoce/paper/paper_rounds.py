@@ -21,7 +21,9 @@ from sottovoce.network.agent_group import LocalGroup
 from sottovoce.network.failures import DivergedError
 from sottovoce.network.protocol.actions import Part
 from sottovoce.network.protocol.codec import unpack
+from sottovoce.network.round_arithmetic import split_memory
 from sottovoce.paper.tikhonov import Tikhonov, multiplier_step, state_step
+from sottovoce.privacy.feasibility import default_fallbacks
 from sottovoce.privacy.noise_plan import NoisePlan
 from sottovoce.privacy.sampler import Released, Sampler
 from sottovoce.problem.agents import Array, Group, lower_bounds
@@ -103,7 +105,7 @@ class PaperOutputs:
 
     def __init__(self, plan: NoisePlan) -> None:
         cloud = plan.cloud
-        self._size = cloud.size
+        self._fallback = lower_bounds(default_fallbacks(plan.domain))
         self._offset = np.concatenate([c.offset for c in cloud.constraints])
         rows = [row for family in cloud.constraints for row in family.named]
         symbols = [s for group in cloud.groups for s in group.symbols]
@@ -121,9 +123,14 @@ class PaperOutputs:
         g, entries = np.split(np.array(self._formulas(*x.tolist())), [self._offset.size])
         return self._offset + g, entries
 
-    def release(self, parts: Sequence[Part], sampler: Sampler, answer: bytes) -> Released:
-        """Compute values and gradients from all states' messages, and add noise to them."""
-        g, entries = self(states_of(parts, self._size))
+    def release(
+        self, parts: Sequence[Part], absent: frozenset[int], sampler: Sampler, answer: bytes
+    ) -> Released:
+        """Compute values and gradients from all states' messages, and add noise to them.
+
+        Absent agents count with the public fallbacks of their states.
+        """
+        g, entries = self(states_of(parts, self._fallback))
         return sampler.release(np.concatenate([g[self._noisy], entries]))
 
     def outputs(self, values: Array) -> tuple[Array, Array]:
@@ -144,22 +151,32 @@ class Multipliers:
 
     def restart(self) -> None:
         """Forget all rounds."""
-        self.price = self.answer = self.averaged = np.zeros(self._rows)
+        self.restore(np.zeros(2 * self._rows))
 
-    def take(self, k: int, y: Array) -> Array:
-        """Turn the noisy values of round k into mu(k+1), and return mu(k)."""
+    @property
+    def memory(self) -> Array:
+        """mu(k+1) and mu(k)."""
+        return np.concatenate([self.price, self.sent])
+
+    def restore(self, memory: Array) -> None:
+        """Go on from a memory."""
+        rows = np.zeros(self._rows)
+        self.price, self.sent = split_memory(memory, (rows, rows))
+        self.answer, self.averaged = self.price, rows
+
+    def take(self, k: int, y: Array) -> None:
+        """Turn the noisy values of round k into mu(k+1), and send mu(k)."""
         before = self.price
         with np.errstate(all="ignore"):  # what overflows is refused below
             price = np.asarray(multiplier_step(before, y, *self._schedule[k]), dtype=np.float64)
         if not np.isfinite(price).all():
             raise DivergedError(k)
-        self.price = self.answer = price
-        return before
+        self.price, self.answer, self.sent = price, price, before
 
 
-def states_of(parts: Sequence[Part], size: int) -> Array:
-    """Return the states of all agents, from their messages."""
-    x = np.empty(size)
+def states_of(parts: Sequence[Part], others: Array) -> Array:
+    """Return the states of all agents, from their messages; ``others`` for those without."""
+    x = others.copy()
     for part in parts:
         x[part.party.columns] = unpack(part.data)
     return x

@@ -66,6 +66,10 @@ def not_covered(plan: NoisePlan) -> tuple[str, ...]:
         limits.append(
             "a change of an agent's objective or data that moves its states further than the radius"
         )
+    limits.append(
+        "presence: whether an agent takes part in a round is public; what counts where it does "
+        "not, by default a public constant, tells nothing more"
+    )
     return (*limits, "side channels: timing, power, memory, traffic patterns")
 
 

@@ -38,7 +38,7 @@ from sottovoce.problem.agents import Array, read_only
 from sottovoce.problem.problem import Problem
 from sottovoce.progress import Progress, silent, watched
 from sottovoce.simulation.scatter import executor_of, scatter, split_runs
-from sottovoce.study.loopback import Loopback, find_leak, masks_reused
+from sottovoce.study.loopback import Loopback, find_absence_leak, find_leak, masks_reused
 from sottovoce.study.noise import FALSE_ALARM, NoiseChecks, check_noise, verdict
 from sottovoce.study.released_outputs import (
     ReleasedOutputs,
@@ -358,7 +358,10 @@ class Game:
             if any(masks_reused(run.masked, parties) for run in (self.loopback.play(), crashed)):
                 return "contributions, two of them behind one mask"
         lower, upper = self.outputs.lower, self.outputs.upper
-        return find_leak(self.loopback, self.loopback.play(), lower, upper)
+        leak = find_leak(self.loopback, self.loopback.play(), lower, upper)
+        if leak or self.loopback.setup.split:  # neither half can tell noise from contributions
+            return leak
+        return find_absence_leak(self.loopback, self.worlds)
 
     def _fill_states(self, states: Array, columns: slice) -> Array:
         """All states of a round that is played; NaN for agents that keep their own iterates."""

@@ -18,7 +18,7 @@ cloud's noise. An outsider receives the releases.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cache, partial
 from typing import Any, final
@@ -52,7 +52,7 @@ from sottovoce.network.protocol.actions import (
     Stop,
 )
 from sottovoce.network.protocol.agent_machine import AgentMachine
-from sottovoce.network.protocol.cloud_machine import CloudMachine
+from sottovoce.network.protocol.cloud_machine import CloudMachine, CloudPhase
 from sottovoce.network.protocol.codec import (
     MASK_HEAD,
     Integers,
@@ -67,7 +67,7 @@ from sottovoce.network.protocol.codec import (
 )
 from sottovoce.network.protocol.collected import ContributionTotals
 from sottovoce.network.protocol.helper_machine import HelperMachine
-from sottovoce.network.protocol.messages import Code, Masked, State, Welcome
+from sottovoce.network.protocol.messages import Code, Hello, Masked, State, Welcome
 from sottovoce.network.protocol.receipt import ReceiptSigner
 from sottovoce.network.round_arithmetic import Rounds, noisy_sigma
 from sottovoce.network.runner import CloudRunner, Handlers, Outcome, Runner
@@ -198,6 +198,7 @@ class Loopback:
         override: StateOverride = lambda k: None,
         *,
         crash: Crash | None = None,
+        absent: Container[int] = (),
         sampler: Sampler | None = None,
     ) -> Played:
         """Play a run from the agents' starts to its end.
@@ -205,26 +206,35 @@ class Loopback:
         Args:
             override: the states that agents take in place of their own iterates.
             crash: of a split cloud, a crash of the first connection's agents.
+            absent: rounds in which the first connection's contributions are lost.
             sampler: adds the noise of this run.
         """
         self.rounds.restart(sampler or self.sampler)
-        return _Run(self, override, crash).play()
+        return _Run(self, override, crash, absent).play()
 
 
 @final
 class _Run:
     """One run: the store and the connections of its cloud; frames wait in a queue."""
 
-    def __init__(self, loopback: Loopback, override: StateOverride, crash: Crash | None) -> None:
-        self.loopback, self.override = loopback, override
+    def __init__(
+        self,
+        loopback: Loopback,
+        override: StateOverride,
+        crash: Crash | None,
+        absent: Container[int],
+    ) -> None:
+        self.loopback, self.override, self.absent = loopback, override, absent
         self.crash, self.crashed = crash, False
         self.queue: deque[Callable[[], object]] = deque()
         setup, self.digests = loopback.setup, dict[int, bytes]()
         states = sum(columns.size for columns in loopback.columns)
         self.outcome, self.played = Outcome(), Played(states=np.empty((setup.rounds, states)))
-        self.cloud = CloudMachine(setup, ReceiptSigner(_KEY, setup.config_hash), self.digests.get)
+        receipts = ReceiptSigner(_KEY, setup.config_hash)
+        self.cloud = CloudMachine(setup, receipts, self.digests.get, straggler="fallback")
         self.runner = CloudRunner(self.cloud, loopback.rounds, self, self.outcome)
         self.runner.server, self.runner.later = self, self._later
+        self.runner.alarm = lambda *_: None  # there is no clock
         if loopback.answers is not None:
             self._join_helper(loopback.answers)
         starts = [
@@ -238,6 +248,9 @@ class _Run:
         for peer in range(len(self.agents)):
             self._connect(peer)
         self._drain()
+        while self.absent and self.cloud.phase is CloudPhase.COLLECTING:
+            self.runner.on(self.cloud.deadline, self.cloud.round)
+            self._drain()
         if self.outcome.failure is not None:
             raise self.outcome.failure
         return self.played
@@ -346,6 +359,8 @@ class _Run:
         if isinstance(message, State):  # of a release of states
             x = self.state(peer, message.round, unpack(self.agents[peer].memory.x))
             message = State(round=message.round, x=pack(x))
+        if not peer and not isinstance(message, Hello) and message.round in self.absent:
+            return
         self._later(self._cloud_receives, peer, encode(message))
         if self.crash is None or peer > 0 or not isinstance(message, Masked):
             return
@@ -406,16 +421,41 @@ class Replayed(Sampler):
 
     def __init__(self, releases: Iterable[Released]) -> None:
         self._releases = iter(releases)
+        self.values: list[ArrayLike] = []
+        """What it was to add noise to."""
 
     def release(self, values: ArrayLike) -> Released:
         """Return the next release of the run that is played again."""
+        self.values.append(values)
         return next(self._releases)
 
     def release_multiples(self, multiples: Integers) -> Released:
         """Likewise."""
-        return next(self._releases)
+        return self.release(multiples)
 
     release_modular = release_multiples
+
+
+def find_absence_leak(loop: Loopback, worlds: Sequence[Array]) -> str:
+    """Return what counts in rounds that an agent misses besides public figures, "" for nothing.
+
+    In the second half of a run the contributions of the first connection are lost. Played again
+    with the same releases, all others do the same whatever that agent does: so what the noise is
+    added to must be the same, too.
+    """
+    half = loop.setup.rounds // 2
+    absent, values = range(half + 1, loop.setup.rounds + 1), []
+    releases = loop.play(absent=absent).releases
+    for states in worlds:
+        sampler = Replayed(releases)
+        loop.play(partial(_always, states), absent=absent, sampler=sampler)
+        values.append(np.array(sampler.values[half:]))
+    same = np.array_equal(values[0], values[1])
+    return "" if same else "what an agent did before rounds that it missed"
+
+
+def _always(states: Array, _: int) -> Array:
+    return states
 
 
 def find_leak(loop: Loopback, played: Played, lower: Array, upper: Array) -> str:

@@ -22,13 +22,14 @@ from sottovoce.database import address_of
 from sottovoce.errors import InputError
 from sottovoce.network.config import algorithm_of
 from sottovoce.network.protocol.codec import unpack, unpack_whole
-from sottovoce.network.setup import make_config, parties_of
+from sottovoce.network.setup import fallbacks_of, make_config, parties_of
 from sottovoce.network.store import Said, transcript
+from sottovoce.privacy.feasibility import default_fallbacks
 from sottovoce.privacy.noise_plan import NoisePlan
 from sottovoce.privacy.sampler import STEPS, Integers, grid_of
 from sottovoce.privacy.statement import down
 from sottovoce.privacy.trust import SplitCloud
-from sottovoce.problem.agents import Array
+from sottovoce.problem.agents import Array, lower_bounds
 from sottovoce.study.released_outputs import agent_columns, released_outputs
 from sottovoce.tables import PlainTable
 
@@ -341,11 +342,13 @@ def _residuals_of_sums(
     plan: NoisePlan, contributions: tuple[Said, ...], multiples: Integers
 ) -> Array:
     """Integers minus integers: the draws themselves."""
-    parties = parties_of(plan)
-    noisy = np.flatnonzero(plan.sigma > 0)
+    parties, fallbacks = parties_of(plan), fallbacks_of(plan)
+    noisy, everybody = np.flatnonzero(plan.sigma > 0), range(1, plan.cloud.agents + 1)
     sums: dict[tuple[int, ...], Integers] = {}
     draws = multiples.copy()
     for row, parts in zip(draws, contributions, strict=True):
+        absent = frozenset(everybody).difference(*(agents for agents, _ in parts))
+        row -= fallbacks(absent)[noisy]
         for agents, data in parts:
             if agents not in sums:
                 sums[agents] = np.searchsorted(noisy, parties(agents).sums)
@@ -358,7 +361,8 @@ def _residuals_of_values(
 ) -> Array:
     """A release of states, from which F is computed."""
     outputs = released_outputs(plan)
-    states = np.empty((len(contributions), outputs.lower.size))
+    fallback = lower_bounds(default_fallbacks(plan.domain))  # of absent agents
+    states = np.tile(fallback, (len(contributions), 1))
     for x, parts in zip(states, contributions, strict=True):
         for agents, data in parts:
             columns = [np.r_[agent_columns(plan.cloud, agent)] for agent in agents]

@@ -103,7 +103,7 @@ class Facts:
     stall: float  # seconds without a round after which the run is stalled
     absent: list[dict[str, Any]]  # the longest first
     last_to_answer: list[dict[str, Any]]  # who completed the last 100 rounds, most frequent first
-    held: int = _metric("counter", "held", "Agent-rounds held at the last state.")
+    held: int = _metric("counter", "held", "Agent-rounds that went on without the agent.")
     refused: dict[str, int]  # by code, by this process; contributions clipped as well
     turned_away: dict[str, int]  # connections, by reason
 

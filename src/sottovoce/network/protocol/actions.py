@@ -8,7 +8,7 @@ Agents are numbered from 1, places from 0; vectors are little-endian bytes where
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from msgspec import Struct
 
@@ -51,6 +51,20 @@ class Part(Struct, frozen=True, kw_only=True):
     missed: tuple[Gap, ...] = ()  # rounds that their averages lack
 
 
+def agents_in(parts: Iterable[Part]) -> set[int]:
+    """Return the agents that contributed."""
+    return {agent for part in parts for agent in part.party.agents}
+
+
+class CloudMemory(Struct, frozen=True, kw_only=True, array_like=True):
+    """What a cloud goes on from after round k: it follows from releases, so it is not private."""
+
+    k: int
+    state: bytes  # the algorithm's numbers
+    discrepancy: bytes  # of the answer's test so far
+    confirmed: bool | None  # as in the round's record
+
+
 class Record(Struct, frozen=True, kw_only=True, eq=False):
     """Round k as it was committed."""
 
@@ -62,9 +76,11 @@ class Record(Struct, frozen=True, kw_only=True, eq=False):
     released: Floats  # noisy sums, or values of all constraints; a relay does not receive them
     y: Floats  # the released gradient entries, in the plan's order
     digest: bytes  # names the history up to here
-    held: frozenset[int] = frozenset()  # agents whose last contribution was reused
+    # Agents that missed it: their last contribution is among the parts, or their fallback counted.
+    held: frozenset[int] = frozenset()
     missed: tuple[Gap, ...] = ()  # gaps in averages not known before, where the run has a test
     confirmed: bool | None = None  # after the last round, whether the answer passed the test
+    memory: CloudMemory | None = None  # None of a relay
 
 
 class Setup(Struct, frozen=True, kw_only=True, eq=False):
@@ -77,6 +93,8 @@ class Setup(Struct, frozen=True, kw_only=True, eq=False):
     prices: int  # how many prices a round carries
     party: Callable[[tuple[int, ...]], Party]  # describes agents that share a connection
     split: bool = False  # contributions are masked, and a helper knows the masks
+    # Of a relay what absent agents, from 1, contribute together, in steps, one integer per sum.
+    fallbacks: Callable[[frozenset[int]], Integers] | None = None
 
     @property
     def config_hash(self) -> bytes:
@@ -188,14 +206,20 @@ class Meet(Action, frozen=True, kw_only=True):
 
 
 class Commit(Action, frozen=True, kw_only=True, eq=False):
-    """A cloud: each agent has contributed to round k; commit it, and call ``committed``."""
+    """A cloud: round k is full; commit it, and call ``committed``."""
 
     k: int
     parts: tuple[Part, ...]
-    held: frozenset[int]  # agents whose last contribution is reused
+    held: frozenset[int]  # as in a ``Record``
     last: tuple[
         int, ...
     ] = ()  # the agents that were waited for: those who answered last, or were held
+
+
+class Wait(Action, frozen=True, kw_only=True):
+    """A cloud or relay: tell ``deadline`` when the time for round k is up; forget earlier ones."""
+
+    k: int
 
 
 class AnswerRound(Action, frozen=True, kw_only=True):

@@ -21,6 +21,7 @@ from typing import Final, final
 
 import numpy as np
 
+from sottovoce.network import Straggler
 from sottovoce.network.protocol.actions import (
     Action,
     Close,
@@ -33,6 +34,7 @@ from sottovoce.network.protocol.actions import (
     Record,
     Send,
     Setup,
+    Wait,
 )
 from sottovoce.network.protocol.codec import Floats, MaskName, join_mask, mask_of, pack
 from sottovoce.network.protocol.collected import Collected
@@ -65,7 +67,7 @@ class CloudPhase(IntEnum):
 
 
 TRANSITIONS: Final = {
-    (CloudPhase.COLLECTING, "full"): CloudPhase.COMMITTING,  # each agent contributed or is held
+    (CloudPhase.COLLECTING, "full"): CloudPhase.COMMITTING,  # each agent contributed, or is late
     (CloudPhase.COMMITTING, "committed"): CloudPhase.COLLECTING,  # durable: send it
     (CloudPhase.COMMITTING, "finished"): CloudPhase.DONE,  # likewise the last: say goodbye
     (CloudPhase.COMMITTING, "failed"): CloudPhase.HALTED,  # prices diverged
@@ -101,7 +103,7 @@ class CloudMachine:
         history: Callable[[int], bytes | None],  # the digest of a committed round, None for others
         *,
         last: Record | None = None,  # the last committed round when resuming
-        hold: bool = False,  # whether a timeout may reuse agents' last contributions
+        straggler: Straggler = "wait",  # what counts for agents that miss a deadline
         awaited: Container[int] | None = None,  # the agents that are waited for; None for all
         silent: Mapping[int, int]
         | None = None,  # who was held in it, and the round that each contributed to last
@@ -114,7 +116,8 @@ class CloudMachine:
         # By the welcome from above, of a relay: the round that is collected there, and the last in
         # which agents of this relay contributed.
         self.above_round = self.above_contributed = 0
-        self._receipts, self._history, self._hold = receipts, history, hold
+        self._receipts, self._history, self._straggler = receipts, history, straggler
+        self._timed = straggler == "wait"  # else from the first contribution on
         self._sends = State if setup.states else Masked if setup.split else Contribution
         self._sessions: dict[int, Session] = {}
         self._speakers: dict[int, int] = {}  # the connection of every agent that is there
@@ -190,15 +193,13 @@ class CloudMachine:
         return self._admit(session, session.hello, pledge)
 
     def remembered(self, parts: Iterable[Part]) -> list[Action]:
-        """Contributions to this round from before a restart, by the parties of this run."""
+        """What the helper was asked about this round before a restart, to be asked again."""
         held: set[int] = set()
         for part in parts:
             self._collected.put(part)
             if mask_of(part.data).round < self.round:
                 held.update(part.party.agents)
-        if self._collected.complete and self.phase is CloudPhase.COLLECTING:
-            return self._full(self._collected.parts, frozenset(held))
-        return []
+        return self._full(self._collected.parts, self._collected.missing | held)
 
     def committed(self, record: Record, wait: float = 0.0) -> list[Action]:
         """The round is durable: send it, and with the last when its answer is applied."""
@@ -210,6 +211,9 @@ class CloudMachine:
         if last:
             self._applied_at = self._clock() + wait
             actions.append(Send(peers=self._active(), message=self._done()))
+        elif self._straggler != "wait":
+            self._timed = True
+            actions.append(Wait(k=self.round))
         return actions
 
     def failed(self) -> list[Action]:
@@ -218,20 +222,22 @@ class CloudMachine:
         return self._drop_all(Code.FAILED)
 
     def deadline(self, k: int) -> list[Action]:
-        """Timeout of round k: reuse the last contribution of every agent that has not answered.
+        """Timeout of round k: it goes on without those who have not answered.
 
-        At least one agent must have answered. A gateway sends one sum of its agents, so a sum is
-        reused only if none of its agents has answered.
+        Either their fallback counts, or their last contribution again. For the latter at least one
+        agent must have answered; a gateway sends one sum of its agents, so a sum is reused only if
+        none of its agents has answered.
         """
+        if self.phase is not CloudPhase.COLLECTING or k != self.round:
+            return []
         missing = self._collected.missing
-        collecting = self.phase is CloudPhase.COLLECTING and k == self.round
-        answered = len(missing) < self.setup.agents
-        if not (self._hold and collecting and self.last is not None and answered):
-            return []
-        held = [part for part in self.last.parts if missing.issuperset(part.party.agents)]
-        if sum(len(part.party.agents) for part in held) != len(missing):
-            return []
-        return self._full((*self._collected.parts, *held), missing)
+        if self._straggler == "fallback":
+            return self._full(self._collected.parts, missing)
+        if self.last is not None and len(missing) < self.setup.agents:
+            held = [part for part in self.last.parts if missing.issuperset(part.party.agents)]
+            if sum(len(part.party.agents) for part in held) == len(missing):
+                return self._full((*self._collected.parts, *held), missing)
+        return [Wait(k=k)]
 
     def _keep(self, record: Record) -> None:
         self.last = record
@@ -345,8 +351,14 @@ class CloudMachine:
         if part.data is not sent:
             moved = _moved(part.party, sent, part.data)
             actions.append(Incident(code=Code.CLIPPED, agents=moved, k=self.round))
-        if self._collected.complete and self.phase is CloudPhase.COLLECTING:
-            actions += self._full(self._collected.parts, frozenset(), session.agents)
+        if not self._timed:  # the first contribution that this process hears of
+            self._timed = True
+            actions.append(Wait(k=self.round))
+        # Who missed the last deadline, and has not come back, is not waited for.
+        gone = self.last.held if self._straggler == "fallback" and self.last else frozenset()
+        complete = self._collected.complete(gone, self._speakers.keys())
+        if complete and self.phase is CloudPhase.COLLECTING:
+            actions += self._full(self._collected.parts, self._collected.missing, session.agents)
         return actions
 
     def _repeat(self, session: Session, part: Part, record: Record) -> list[Action]:

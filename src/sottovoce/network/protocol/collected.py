@@ -5,14 +5,16 @@ A gap is rounds that an agent's average lacks, because other contributions of it
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Sequence
-from typing import final
+from collections.abc import Container, Iterable, Sequence, Set
+from typing import Final, final
 
 import numpy as np
 
 from sottovoce.network.protocol.actions import Part, Party
 from sottovoce.network.protocol.codec import Integers
 from sottovoce.network.protocol.messages import MOST_GAPS, Gap
+
+NO_SUMS: Final = np.zeros(0, dtype=np.int64)
 
 
 @final
@@ -31,10 +33,10 @@ class Collected:
         self._awaited = self._missing = agents - sum(others)
         self._parts: dict[int, Part] = {}  # by a party's first agent: parties are disjoint
 
-    @property
-    def complete(self) -> bool:
-        """Whether every awaited agent has contributed."""
-        return self._missing == 0
+    def complete(self, gone: Set[int], present: Set[int]) -> bool:
+        """Whether every awaited agent has contributed, but for those who are gone, not present."""
+        lacking = self._missing
+        return lacking == 0 or (0 < lacking <= len(gone) and self.missing <= gone - present)
 
     @property
     def parts(self) -> tuple[Part, ...]:
@@ -44,6 +46,8 @@ class Collected:
     @property
     def missing(self) -> frozenset[int]:
         """Who is missing, from 1."""
+        if not self._missing:
+            return frozenset()
         return frozenset((np.flatnonzero(~self._known) + 1).tolist())
 
     def clear(self) -> None:
@@ -96,13 +100,24 @@ class ContributionTotals:
         """Return the sums, in steps of their grids; 0 for sums without noise."""
         parties = [part.party for part in parts]
         if parties != self._parties:
-            self._index = np.concatenate([party.sums for party in parties])
+            self._index = np.concatenate([NO_SUMS, *(party.sums for party in parties)])
             self._parties = parties
         total = np.zeros(self._sums, dtype=np.int64)
         skip = self._skip
         values = np.frombuffer(b"".join([part.data[skip:] for part in parts]), dtype="<i8")
         np.add.at(total, self._index, values)
         return total
+
+
+def agent_ranges(agents: Iterable[int]) -> list[tuple[int, int]]:
+    """Return increasing agents as ranges, both ends included."""
+    ranges: list[tuple[int, int]] = []
+    for agent in agents:
+        if ranges and agent == ranges[-1][1] + 1:
+            ranges[-1] = (ranges[-1][0], agent)
+        else:
+            ranges.append((agent, agent))
+    return ranges
 
 
 def merge_gaps(gaps: Iterable[Gap]) -> tuple[Gap, ...]:

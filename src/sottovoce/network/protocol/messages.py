@@ -206,7 +206,7 @@ class Ask(Message, tag="ask", frozen=True, kw_only=True):
     """The cloud asks for the masks of round k."""
 
     round: Number
-    taken: Annotated[list[Taken], Meta(min_length=1)]  # in increasing order of their numbers
+    taken: list[Taken]  # in increasing order of their numbers; nobody where all are absent
     receipt: Receipt  # of the answer for round k-1; empty for k = 1, or if it was lost
 
 

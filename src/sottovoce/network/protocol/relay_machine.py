@@ -13,6 +13,7 @@ from typing import final
 
 import numpy as np
 
+from sottovoce.network import Straggler
 from sottovoce.network.protocol.actions import (
     Action,
     Commit,
@@ -25,16 +26,18 @@ from sottovoce.network.protocol.actions import (
 from sottovoce.network.protocol.client_machine import ClientMachine, ClientPhase
 from sottovoce.network.protocol.cloud_machine import CloudMachine
 from sottovoce.network.protocol.codec import Floats, MalformedError, finite, pack_whole, unpack
-from sottovoce.network.protocol.collected import ContributionTotals, few_gaps
+from sottovoce.network.protocol.collected import ContributionTotals, agent_ranges, few_gaps
 from sottovoce.network.protocol.messages import DIGEST, Contribution, Done, Round, Welcome
 from sottovoce.network.protocol.receipt import PassedReceipts
 
 
 @final
 class RelayMachine(ClientMachine):
-    """What a relay does with messages from above and below; all its agents are waited for.
+    """What a relay does with messages from above and below.
 
-    ``describe`` turns a welcome into what the collecting side needs to know.
+    ``describe`` turns a welcome into what the collecting side needs to know. For agents that miss a
+    deadline their fallbacks count, with ``straggler``; to the cloud the round is a gap in their
+    averages, so that its test accounts for it.
     """
 
     def __init__(
@@ -42,9 +45,11 @@ class RelayMachine(ClientMachine):
         agents: tuple[int, ...],
         check: Callable[[Welcome], str | None],
         describe: Callable[[Welcome], Setup],
+        *,
+        straggler: Straggler = "wait",
     ) -> None:
         super().__init__(agents, check)
-        self._describe = describe
+        self._describe, self._straggler = describe, straggler
         self._below: CloudMachine | None = None
         self._receipts = PassedReceipts()
         self._full: Commit | None = None
@@ -65,20 +70,21 @@ class RelayMachine(ClientMachine):
         return config, self._receipts.round, self._receipts.last
 
     def contribute(self, full: Commit) -> list[Action]:
-        """All agents below have contributed: their total goes up, nothing is committed."""
+        """The round is full: the total of those below goes up, nothing is committed."""
         self._full = full
         return self._contributed()
 
     def _contributed(self) -> list[Action]:
-        """The total that all agents below have contributed to, if it can be sent now."""
-        full = self._full
+        """The total of a full round, if it can be sent now."""
+        full, fallbacks = self._full, self.below.setup.fallbacks
         if full is None or self.phase is not ClientPhase.WAITING:
             return []
-        values = self._totals(full.parts)[self._sums]
-        missed = list(few_gaps(gap for part in full.parts for gap in part.missed))
-        return [
-            SendUp(message=Contribution(round=full.k, values=pack_whole(values), missed=missed))
-        ]
+        total, gaps = self._totals(full.parts), [gap for part in full.parts for gap in part.missed]
+        if full.held and fallbacks is not None:
+            total = total + fallbacks(full.held)
+            gaps += [(*ends, full.k, full.k) for ends in agent_ranges(sorted(full.held))]
+        values, missed = pack_whole(total[self._sums]), list(few_gaps(gaps))
+        return [SendUp(message=Contribution(round=full.k, values=values, missed=missed))]
 
     def _welcomed(self, welcome: Welcome, config: bytes) -> list[Action]:
         first: list[Action] = []
@@ -88,6 +94,7 @@ class RelayMachine(ClientMachine):
                 self._receipts,
                 self._receipts.history,
                 awaited=frozenset(self.agents),
+                straggler=self._straggler,
             )
             self._totals = ContributionTotals(welcome.prices)
             self._sums, self._prices = welcome.sums, finite(welcome.prices)
@@ -120,19 +127,20 @@ class RelayMachine(ClientMachine):
         """Send a round on, also one that was completed without those below: held, or again."""
         full, price = self._full, unpack(message.price)
         self._full = None
-        contributed = full is not None and full.k == message.round
-        held = not contributed and self.below.above_contributed < message.round
+        if full is None or full.k != message.round:
+            missed = self.below.above_contributed < message.round
+            full = Commit(k=message.round, parts=(), held=frozenset(self.agents if missed else ()))
         self._receipts.keep(message.round, message.receipt)
         record = Record(
             k=message.round,
-            parts=full.parts if full is not None and contributed else (),
+            parts=full.parts,
             sent_price=price,
             price=price,
             answer=answer,
             released=np.zeros(0),
             y=np.zeros(0),
             digest=message.receipt[:DIGEST],
-            held=frozenset(self.agents) if held else frozenset(),
+            held=full.held,
             confirmed=confirmed,
         )
         return self.below.committed(record, wait)

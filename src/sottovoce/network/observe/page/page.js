@@ -181,7 +181,7 @@ function renderStatus(status) {
   const refusals = Object.entries(status.refused).concat(Object.entries(status.turned_away));
   refusals.sort((a, b) => b[1] - a[1]);
   table($("refused"), ["reason", "#count", "meaning"], refusals.map(([code, n]) => [code, n.toLocaleString("en"), MEANING[code] ?? ""]), "nothing was refused");
-  set("held", status.held ? `${status.held.toLocaleString("en")} times an agent's last contribution was reused.` : "");
+  set("held", status.held ? `${status.held.toLocaleString("en")} times a round went on without an agent.` : "");
 }
 
 function renderPeople(status) {

@@ -1,0 +1,383 @@
+"""Nobody stalls a run: who is absent counts with a public fallback, which tells nothing of it."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from network_harness import (
+    MachineRun,
+    contributed,
+    halves,
+    member,
+    parts_at,
+    plan_for,
+    serving,
+    split_plan,
+    taking_part,
+)
+from test_cloud_machine import Table, codes, messages, said
+
+import sottovoce as sv
+from plans import planned
+from sottovoce.algorithm.dual_averaging import DualAveraging
+from sottovoce.network.protocol.actions import Commit, Part, Record, Wait
+from sottovoce.network.protocol.cloud_machine import CloudPhase
+from sottovoce.network.protocol.codec import MaskName, join_mask, pack_whole
+from sottovoce.network.protocol.collected import ContributionTotals
+from sottovoce.network.protocol.messages import Code, Done, Welcome
+from sottovoce.network.round_arithmetic import Rounds, SimulatedSampler, noisy_sigma
+from sottovoce.network.setup import fallbacks_of, parties_of, ranges_of
+from sottovoce.network.store import summarise
+from sottovoce.paper.tikhonov import Tikhonov
+from sottovoce.privacy.adjacency import Adjacency, Everything, Offset, Trajectory
+from sottovoce.privacy.sampler import Released, Sampler, SecureSampler
+from sottovoce.problem.agents import Array, lower_bounds, upper_bounds
+from sottovoce.problem.problem import Problem
+from sottovoce.simulation.simulate import simulate
+from sottovoce.study.audit import audit
+from sottovoce.study.noise import audit_store
+
+ROUNDS = 12
+
+
+class Answering(Table):
+    """A table at which some may be missing."""
+
+    def record(self, action: Commit) -> Record:
+        everybody = sorted({a for p in action.parts for a in p.party.agents} | action.held)
+        assert everybody == [1, 2, 3]
+        return self.committed(action)
+
+
+def waits(actions: Any) -> list[int]:
+    return [action.k for action in actions if isinstance(action, Wait)]
+
+
+def absent(record: Record) -> set[int]:
+    """Whose fallback counts in a round."""
+    return set(record.held) - {a for part in record.parts for a in part.party.agents}
+
+
+# --- who is waited for ---------------------------------------------------------------------------
+
+
+def test_the_first_round_waits_for_an_agent_and_then_every_round_has_its_deadline() -> None:
+    table = Answering(straggler="fallback")
+    assert waits(table.join(1, 1)) == []
+    assert waits(table.send(1, 1, 5)) == [1]
+    table.join(3, 3)
+    assert waits(table.send(3, 1, 6)) == []
+    assert waits(table.do(table.machine.deadline(1))) == [2]
+    assert absent(table.records[1]) == {2}  # that never came
+    assert said(table.records[1]) == {1: [5], 3: [6]}
+    assert table.do(table.machine.deadline(1)) == []  # it is over
+    table.machine.disconnect(1)
+    table.machine.disconnect(3)
+    for k in range(2, 5):  # nobody is there any more
+        table.do(table.machine.deadline(k))
+        assert absent(table.records[k]) == {1, 2, 3}
+        assert table.records[k].parts == ()
+
+
+def test_who_missed_a_deadline_and_is_not_connected_is_not_waited_for_until_it_comes_back() -> None:
+    table = Answering(straggler="fallback")
+    table.seat_all()
+    table.round(1)
+    table.machine.disconnect(2)
+    table.send(1, 2, 1)
+    assert 2 not in table.records  # it may come back any moment
+    table.send(3, 2, 4)
+    table.do(table.machine.deadline(2))
+    table.send(1, 3, 1)
+    table.send(3, 3, 4)
+    assert absent(table.records[3]) == {2}  # without another deadline
+    assert codes(table.join(4, 2)) == []
+    table.send(3, 4, 4)
+    table.send(1, 4, 1)
+    assert 4 not in table.records
+    table.send(4, 4, 2, 3)
+    assert table.records[4].held == frozenset()
+    assert said(table.records[4]) == {1: [1], 2: [2, 3], 3: [4]}
+
+
+def test_who_is_late_is_told_so_and_goes_on_with_the_current_round() -> None:
+    table = Answering(straggler="fallback")
+    table.seat_all()
+    table.send(1, 1, 1)
+    table.do(table.machine.deadline(1))
+    late = table.send(2, 1, 9, 9)
+    assert codes(late) == [Code.LATE]
+    table.send(2, 2, 2, 3)
+    table.send(1, 2, 1)
+    assert 2 not in table.records  # agent 3 missed a deadline too, but is connected
+    table.send(3, 2, 4)
+    assert table.records[2].held == frozenset()
+
+
+def test_a_gateway_that_comes_back_in_parts_counts_as_far_as_it_is_there() -> None:
+    table = Answering(straggler="fallback")
+    table.join(1, 1, 2)
+    table.join(3, 3)
+    table.send(1, 1, 3, 3)
+    table.send(3, 1, 4)
+    table.join(9, 1)
+    table.send(9, 2, 1)
+    table.send(3, 2, 5)
+    table.do(table.machine.deadline(2))
+    assert absent(table.records[2]) == {2}
+    assert said(table.records[2]) == {1: [1], 3: [5]}
+
+
+@pytest.mark.parametrize("straggler", ["wait", "hold"])
+def test_a_run_that_waits_or_holds_counts_no_fallback(straggler: Any) -> None:
+    table = Answering(straggler=straggler)
+    table.seat_all()
+    table.send(1, 1, 1)
+    table.do(table.machine.deadline(1))
+    assert table.machine.phase is CloudPhase.COLLECTING
+    assert table.records == {}
+
+
+def test_who_was_absent_has_no_gap_where_its_fallback_counted() -> None:
+    table = Answering(straggler="fallback")
+    table.seat_all()
+    table.round(1)
+    table.machine.disconnect(2)
+    for k in (2, 3):
+        table.send(1, k, 1)
+        table.send(3, k, 4)
+        table.do(table.machine.deadline(k))
+    (welcome,) = (m for m in messages(table.join(4, 2, k=1), 4) if isinstance(m, Welcome))
+    assert (welcome.round, welcome.spoke) == (4, 1)
+
+
+def test_a_run_of_absences_alone_ends_and_says_so_to_who_comes_late() -> None:
+    table = Answering(straggler="fallback")
+    for k in range(1, table.setup.rounds + 1):
+        table.do(table.machine.deadline(k))
+    assert table.machine.phase is CloudPhase.DONE
+    assert any(isinstance(m, Done) for m in messages(table.join(1, 1), 1))
+
+
+# --- what counts ---------------------------------------------------------------------------------
+
+
+def fallback_states(plan: sv.NoisePlan) -> Array:
+    """The public points nearest 0, by their definition."""
+    return np.asarray(np.clip(0.0, lower_bounds(plan.domain), upper_bounds(plan.domain)))
+
+
+@pytest.mark.parametrize("name", ["paper", "coupled"])
+def test_a_fallback_is_the_contribution_of_the_public_point_nearest_0(
+    name: str, request: pytest.FixtureRequest
+) -> None:
+    problem: Problem = request.getfixturevalue(name)
+    plan = planned(name)
+    parties, fallbacks = parties_of(plan), fallbacks_of(plan)
+    for agents in ((1,), (2,), tuple(range(1, problem.agents + 1))):
+        expected = np.zeros(plan.cloud.sums.count, dtype=np.int64)
+        for agent in agents:
+            party = parties((agent,))
+            said = np.frombuffer(contributed(plan, party, fallback_states(plan)), "<i8")
+            expected[party.sums] += said
+            assert party.range.holds(pack_whole(said))
+        assert fallbacks(frozenset(agents)).tolist() == expected.tolist()
+    assert not fallbacks(frozenset()).any()
+
+
+def test_agents_of_a_fleet_count_each_with_their_own_public_box_and_weights() -> None:
+    weights = np.linspace(-1.0, 1.0, 40)
+    own: Any = {"lower": np.linspace(-1.0, 2.0, 40), "parameters": {"w": weights}}
+    fleet = sv.agents(40, name="ev", upper=3.0, **own)
+    problem = Problem(
+        agents=fleet,
+        objectives=[(fleet.x - 1) ** 2],
+        constraints=[sv.total(fleet["w"] * fleet.x) <= 5, sv.total(fleet.x**2) <= 90],
+    )
+    plan = plan_for(problem)
+    grid = np.array([output.grid for output in plan.outputs])
+    x = fallback_states(plan)
+    chosen = np.array([3, 17, 40])
+    found = fallbacks_of(plan)(frozenset(chosen.tolist())) * grid
+    some = x[chosen - 1]
+    rounding = 3 * grid
+    np.testing.assert_array_less(abs(found - [weights[chosen - 1] @ some, some @ some]), rounding)
+    _, _, least, most = ranges_of(plan).of(chosen - 1)
+    assert np.all((least * grid <= found) & (found <= most * grid))
+
+
+@pytest.mark.parametrize(
+    "hide", [Trajectory(radius=1.0), Offset(radius=1.0, rounds=ROUNDS), Everything(rounds=ROUNDS)]
+)
+def test_what_counts_for_an_absent_agent_follows_from_public_figures_alone(
+    hide: Adjacency, paper: Problem
+) -> None:
+    """Two worlds that differ in agent 2 differ in rounds that it contributes to, in no other."""
+    plan = plan_for(paper, hide=hide)
+    parties, totals = parties_of(plan), ContributionTotals(plan.cloud.sums.count)
+    seen = []
+    for x2 in (-1.0, 1.0):
+        bare = Bare(noisy_sigma(plan))
+        line = MachineRun(plan, DualAveraging(), bare, ROUNDS, straggler="fallback")
+        for k in range(1, ROUNDS + 1):
+            x = np.full(7, 0.5)
+            x[1] = x2
+            speaking = [a for a in range(1, 8) if a != 2 or k <= 3]
+            line.say(k, {a: contributed(plan, parties((a,)), x) for a in speaking})
+            line.do(line.machine.deadline(k))
+        seen.append(np.array(bare.seen))
+        others = totals(line.used[-1]) + fallbacks_of(plan)(frozenset({2}))
+        assert bare.seen[-1].tolist() == others.tolist()
+    differ = np.any(seen[0] != seen[1], axis=1)
+    assert differ.tolist() == [k <= 3 for k in range(1, ROUNDS + 1)]
+
+
+class Bare(Sampler):
+    """No noise, and a memory of what it was to be added to."""
+
+    def __init__(self, sigma: Array) -> None:
+        self._sampler, self.seen = SimulatedSampler(sigma * 1e-30, 1), list[Any]()
+
+    def release(self, values: Any) -> Released:
+        self.seen.append(np.array(values))
+        return self._sampler.release(values)
+
+    def release_multiples(self, multiples: Any) -> Released:
+        self.seen.append(np.array(multiples))
+        return Released(values=multiples * 1.0, multiples=multiples, grid=np.ones(multiples.size))
+
+    def release_modular(self, residues: Any) -> Released:
+        return self.release_multiples(residues)
+
+
+def test_of_a_split_cloud_the_masks_of_those_who_are_there_go_and_the_fallbacks_come(
+    paper: Problem,
+) -> None:
+    plan = split_plan(paper)
+    x = np.linspace(-0.5, 0.5, 7)
+    rng = np.random.default_rng(2)
+    masks = np.zeros(plan.cloud.sums.count, dtype=np.int64)
+    parts, name = [], MaskName(key=bytes(32), session=bytes(16), round=1)
+    for part in parts_at(plan, x)[2:]:
+        mask = rng.integers(-(2**62), 2**62, part.party.sums.size)
+        masks[part.party.sums] += mask
+        values = np.frombuffer(part.data, "<i8") + mask
+        parts.append(Part(party=part.party, data=join_mask(name, pack_whole(values))))
+    expected = ContributionTotals(plan.cloud.sums.count)(parts_at(plan, x)[2:])
+    expected = expected + fallbacks_of(plan)(frozenset({1, 2}))
+    for there, held in ((parts, {1, 2}), ([], set(range(1, 8)))):
+        bare = Bare(noisy_sigma(plan))
+        rounds = Rounds(plan, DualAveraging(), bare, 3)
+        answer = pack_whole(masks if there else 0 * masks)
+        rounds.play(1, tuple(there), bytes(32), frozenset(held), answer)
+        whole = expected if there else fallbacks_of(plan)(frozenset(held))
+        assert bare.seen[-1].tolist() == whole.tolist()
+
+
+def test_of_the_papers_release_an_absent_agent_counts_with_its_public_state(paper: Problem) -> None:
+    plan = plan_for(paper, method="paper")
+    x = np.linspace(-0.5, 0.5, 7)
+    there = x.copy()
+    there[3] = fallback_states(plan)[3]
+    seen = []
+    for parts, held in (
+        ([p for p in parts_at(plan, x) if p.party.agents != (4,)], frozenset({4})),
+        (parts_at(plan, there), frozenset[int]()),
+    ):
+        bare = Bare(noisy_sigma(plan))
+        Rounds(plan, Tikhonov(), bare, 3).play(1, tuple(parts), bytes(32), held)
+        seen.append(bare.seen[-1].tolist())
+    assert seen[0] == seen[1]
+
+
+@pytest.mark.parametrize("method", ["joint", "paper"])
+def test_an_auditor_finds_what_an_absent_agent_would_have_contributed(
+    method: str, paper: Problem, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = plan_for(paper, method=method)
+    settings: Any = {
+        "agent": 1,
+        "runs": 100,
+        "rounds": 4,
+        "sampler": SecureSampler(noisy_sigma(plan)),
+    }
+    assert audit(paper, plan, **settings).leaks == ""
+    play, last = Rounds.play, dict[Any, Part]()
+
+    def repeats(self: Any, k: int, parts: Any, previous: Any, held: Any, *more: Any) -> Any:
+        last.update({part.party.agents: part for part in parts})
+        there = {part.party.agents for part in parts}
+        again = [p for who, p in last.items() if who not in there and held.issuperset(who)]
+        return play(self, k, (*parts, *again), previous, held, *more)
+
+    monkeypatch.setattr(Rounds, "play", repeats)
+    assert "missed" in audit(paper, plan, **settings).leaks
+
+
+# --- whole runs ----------------------------------------------------------------------------------
+
+
+async def test_a_run_that_an_agent_leaves_and_another_never_joins_ends_in_its_time(
+    paper: Problem, keys: Path, tmp_path: Path
+) -> None:
+    plan = plan_for(paper)  # hides a trajectory
+    settings: dict[str, Any] = {
+        "rounds": 500, "deadline": 0.3, "first_deadline": 1.0, "keep_states": True
+    }  # fmt: skip
+    async with serving(plan, keys, tmp_path / "run.db", **settings) as cloud:
+        agents = [member(paper, [i], cloud, keys, tmp_path) for i in range(1, 7)]
+        async with taking_part(*agents) as tasks:
+            while cloud.round < 20:
+                await asyncio.sleep(0.002)
+            tasks[2].cancel()
+            began = time.perf_counter()
+            result = await cloud.finished(linger=0)
+            assert time.perf_counter() - began < 30  # not 480 deadlines
+    assert 500 < result.held <= 2 * 500 - 20
+    assert summarise(tmp_path / "run.db").held == result.held
+    audited = audit_store(plan, tmp_path / "run.db")  # fallbacks are accounted for
+    assert audited.noise.passed
+
+
+async def test_a_split_run_that_an_agent_never_joins_ends_in_its_time(
+    paper: Problem, split_keys: Path, tmp_path: Path
+) -> None:
+    plan = split_plan(paper)
+    async with halves(plan, split_keys, tmp_path, rounds=8, first_deadline=0.5) as (cloud, _):
+        agents = [member(paper, [i], cloud, split_keys, tmp_path) for i in range(1, 7)]
+        async with taking_part(*agents):
+            result = await cloud.finished(linger=0)
+    assert result.held == 8
+
+
+async def test_a_run_that_loses_everybody_ends_after_its_deadlines_and_not_before_one_came(
+    paper: Problem, keys: Path, tmp_path: Path
+) -> None:
+    settings: dict[str, Any] = {"rounds": 60, "deadline": 0.05, "seed": 1}
+    same = {"allow_simulated": True}
+    async with serving(plan_for(paper), keys, tmp_path / "run.db", **settings) as cloud:
+        await asyncio.sleep(0.3)
+        assert cloud.round == 0
+        gateway = member(paper, list(range(1, 8)), cloud, keys, tmp_path, **same)
+        async with taking_part(gateway):
+            while cloud.round < 3:
+                await asyncio.sleep(0.001)
+        result = await cloud.finished(linger=0)
+    assert result.rounds == 60
+
+
+async def test_with_everybody_there_a_run_with_deadlines_is_that_of_a_simulation(
+    paper: Problem, keys: Path, tmp_path: Path
+) -> None:
+    plan, same = plan_for(paper), {"allow_simulated": True}
+    async with serving(plan, keys, tmp_path / "run.db", rounds=20, seed=3) as cloud:
+        agents = [member(paper, [i], cloud, keys, tmp_path, **same) for i in range(1, 8)]
+        async with taking_part(*agents):
+            result = await cloud.finished(linger=10)
+    assert result.held == 0
+    assert result.price.tolist() == simulate(paper, plan, rounds=20, seed=3).price[0].tolist()
