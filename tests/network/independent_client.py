@@ -89,7 +89,9 @@ def main(port: str, keys: str) -> None:
     context.load_cert_chain(f"{keys}/cert.pem", f"{keys}/key.pem")
     x = answer = 0.0
     k, receipt = 0, b""
-    with connect(f"wss://127.0.0.1:{port}", ssl=context, compression=None) as socket:
+    with connect(
+        f"wss://127.0.0.1:{port}", ssl=context, subprotocols=["sottovoce.6"], compression=None
+    ) as socket:
 
         def say(**message: object) -> None:
             socket.send(msgpack.packb(message))
@@ -111,7 +113,7 @@ def main(port: str, keys: str) -> None:
             say(type="contribution", round=k + 1, values=struct.pack(f"<{len(sums)}q", *values))
 
         known = {} if mask is None else {"mask": mask.key}
-        say(type="hello", version=5, agents=[4], config=b"", round=k, receipt=receipt, **known)
+        say(type="hello", agents=[4], config=b"", round=k, receipt=receipt, **known)
         for frame in socket:
             message = msgpack.unpackb(frame)
             if message["type"] == "welcome":
