@@ -40,8 +40,28 @@ DECODE = {"agent": decode_from_agent, "cloud": decode_from_cloud}
 
 
 def plain(value: Any) -> Any:
-    """A message, or anything else, as JSON has it: bytes in base64."""
-    return json.loads(msgspec.json.encode(value))
+    """A message, or anything else, as JSON has it: bytes in hexadecimal."""
+    if isinstance(value, msgspec.Struct):
+        return plain(msgspec.to_builtins(value, builtin_types=(bytes,)))
+    if isinstance(value, dict):
+        return {key: plain(one) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(one) for one in value]
+    return value.hex() if isinstance(value, bytes) else value
+
+
+def in_hexadecimal(rule: dict[str, Any], kind: Any) -> None:
+    """Turn what msgspec says of bytes, in base64, into lengths that are exact."""
+    if isinstance(kind, msgspec.inspect.BytesType):
+        rule.clear()
+        rule |= {"type": "string", "contentEncoding": "base16", "pattern": "^([0-9a-f]{2})*$"}
+        for name, length in (("minLength", kind.min_length), ("maxLength", kind.max_length)):
+            rule |= {} if length is None else {name: 2 * length}
+    elif isinstance(kind, msgspec.inspect.ListType):
+        in_hexadecimal(rule["items"], kind.item_type)
+    elif isinstance(kind, msgspec.inspect.TupleType):
+        for one, item in zip(rule["prefixItems"], kind.item_types, strict=True):
+            in_hexadecimal(one, item)
 
 
 def schema() -> dict[str, Any]:
@@ -58,12 +78,15 @@ def schema() -> dict[str, Any]:
         side: {"anyOf": [{"$ref": f"#/$defs/{kind.__name__}"} for kind in kinds]}
         for side, kinds in sides.items()
     }
-    for component in components.values():
+    for kind in listed:
+        component = components[kind.__name__]
         component["description"] = " ".join(component["description"].split())
+        for field in msgspec.inspect.type_info(kind).fields:  # type: ignore[attr-defined]
+            in_hexadecimal(component["properties"][field.encode_name], field.type)
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": m.PROTOCOLS[0],
-        "description": "Messages are MessagePack maps; here bytes (bin) are strings in base64. "
+        "description": "Messages are MessagePack maps; bytes (bin) are hexadecimal texts here. "
         "FromAgent and FromCloud are what each side may send, ToHelper and FromHelper likewise "
         f"between the halves of a split cloud ({m.HELPER_PROTOCOLS[0]}).",
         "$defs": unions | components,
