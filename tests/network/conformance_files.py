@@ -302,6 +302,8 @@ def _case(
     for k, scale in enumerate(PRICES, start=1):
         if k in (5, 6):
             continue  # rounds that the agent missed: it was held
+        if "**" in contributions[0]:
+            scale = abs(scale)  # the price of a curved contribution is never negative
         prices = scale * np.linspace(1.0, -0.5, count) if count > 1 else np.array([scale])
         local._parts[0] = (*whole[:2], _failing) if k == fails else whole
         if k == fails:  # the contribution of what comes instead is worked out all the same
