@@ -3,6 +3,7 @@ import { readFileSync } from "node:fs";
 import { isDeepStrictEqual } from "node:util";
 import { Agent } from "./agent.mjs";
 import { Malformed, read, write } from "./messages.mjs";
+import paperAgent from "./paper-agent-4.mjs";
 import { clipped, contributed, step, total } from "./rounds.mjs";
 
 const vectors = JSON.parse(readFileSync(process.argv[2], "utf8"));
@@ -69,8 +70,7 @@ for (const { name, objective, steps, tolerance, ...run } of vectors.rounds) {
 
 for (const { name, saved, hello, exchanges, next_hello } of vectors.conversations) {
   const hold = ({ config, receipt, sent, ...rest }) => ({ ...rest, config: bytes(config), receipt: bytes(receipt), sent: bytes(sent) });
-  const problem = { ...PROBLEMS["x**2 + x + 6"], start: [0] };
-  const agent = new Agent(problem, 1, { memory: saved && hold(saved), allowSimulated: true });
+  const agent = new Agent(paperAgent, 4, { memory: saved && hold(saved), allowSimulated: true });
   check(`${name}: hello`, isDeepStrictEqual(plain(agent.hello()), hello));
   for (const { hear, ...expected } of exchanges) {
     const { why, wait, ...outcome } = agent.hear(bytes(hear));

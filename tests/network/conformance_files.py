@@ -32,6 +32,7 @@ from sottovoce.network.protocol.codec import (
     pack_whole,
     unpack,
 )
+from sottovoce.problem import gallery
 
 FOLDER = Path(sv.__file__).parent / "network" / "conformance"
 GRID = 2.0**-10
@@ -333,19 +334,24 @@ def _case(
 
 
 class Talk:
-    """An agent of ours, agent 1 of "a quadratic", that hears frames."""
+    """An agent of ours, agent 4 of the paper's problem, that hears frames."""
 
     def __init__(self, saved: Memory | None = None) -> None:
-        problem, start, *_ = problems()["a quadratic"]
-        self.group = AgentGroup.of_problem(problem, [0])
-        first = pack(np.array(start))
-        self.start = welcome_to(
-            problem.cloud, [1], DualAveraging(), rounds=ROUNDS, grid=np.array([GRID])
+        problem = gallery.paper()
+        self.group = AgentGroup.of_problem(problem, [3])
+        first = pack(self.group.start)
+        described = welcome_to(problem.cloud, [4], DualAveraging(), rounds=ROUNDS)
+        self.start = replace(
+            described,
+            sums=[2],
+            grid=pack(np.array([GRID])),
+            least=pack_whole(np.array([-10_241])),
+            most=pack_whole(np.array([10_241])),
         )
         self.memory = Memory(x=first, answer=first) if saved is None else saved
         self.saved = None if saved is None else _kept(saved)
         self.machine = AgentMachine(
-            (1,), self.memory, lambda _: None, lambda welcome: LocalRound(self.group, welcome)
+            (4,), self.memory, lambda _: None, lambda welcome: LocalRound(self.group, welcome)
         )
         self.hello = plain(_said(self.machine.connected()))
         self.exchanges: list[dict[str, Any]] = []
@@ -402,7 +408,12 @@ def _outcome(actions: list[Action]) -> dict[str, Any]:
 
 
 def round_(k: int, price: float = 1.0, mark: int = 0) -> m.Round:
-    return m.Round(round=k, price=pack(np.array([price])), y=b"", receipt=bytes([k + mark]) * 64)
+    return m.Round(
+        round=k,
+        price=pack(np.array([0.0, 7.0, price, -7.0])),
+        y=b"",
+        receipt=bytes([k + mark]) * 64,
+    )
 
 
 def conversations() -> list[dict[str, Any]]:
@@ -426,10 +437,10 @@ def conversations() -> list[dict[str, Any]]:
     last = replace(memory, round=ROUNDS)
     other = read_config(welcome.config)
     other_run = msgspec.structs.replace(other, run_id="another").text
-    over = m.Done(rounds=ROUNDS, price=bytes(8), confirmed=None, wait=0.0)
+    over = m.Done(rounds=ROUNDS, price=bytes(32), confirmed=None, wait=0.0)
     confirmed = replace(over, confirmed=True)
     extra = msgpack.packb(msgpack.unpackb(encode(round_(4))) | {"note": 1})
-    bad_price = replace(round_(4), price=pack(np.array([np.nan])))
+    bad_price = replace(round_(4), price=pack(np.array([0.0, 0.0, np.nan, 0.0])))
     return [
         played.ended("a new agent plays three rounds; the next hello shows the last receipt"),
         new(round=3, spoke=0).hear(round_(2)).ended("a new agent in a run that has begun"),
@@ -460,12 +471,12 @@ def conversations() -> list[dict[str, Any]]:
         back(4).hear(extra).ended("a round with an unknown field"),
         back(4).hear(b"\xc1").ended("a frame that is no message"),
         back(4).hear(bad_price).ended("a price that is NaN"),
-        back(4).hear(replace(round_(4), price=bytes(16))).ended("a price too many"),
+        back(4).hear(replace(round_(4), price=bytes(40))).ended("a price too many"),
         back(4).hear(replace(round_(4), receipt=bytes(63))).ended("a receipt of 63 bytes"),
         new(lower=bytes(16)).ended("bounds for another state"),
         new(lower=bytes(7)).ended("bounds of seven bytes"),
-        new(sums=[0, 0]).ended("a sum twice"),
-        new(sums=[1]).ended("a sum without a price"),
+        new(sums=[2, 2]).ended("a sum twice"),
+        new(sums=[4]).ended("a sum without a price"),
         new(grid=pack(np.array([0.0]))).ended("a grid of 0"),
         new(least=b"").ended("a sum without a range"),
     ]

@@ -20,6 +20,7 @@ from cryptography.hazmat.primitives.asymmetric import ec, x25519
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from websockets.sync.client import connect
+from websockets.typing import Subprotocol
 
 SUM = 2  # of problem.toml's sums, from 0
 
@@ -90,7 +91,10 @@ def main(port: str, keys: str) -> None:
     x = answer = 0.0
     k, receipt = 0, b""
     with connect(
-        f"wss://127.0.0.1:{port}", ssl=context, subprotocols=["sottovoce.6"], compression=None
+        f"wss://127.0.0.1:{port}",
+        ssl=context,
+        subprotocols=[Subprotocol("sottovoce.6")],
+        compression=None,
     ) as socket:
 
         def say(**message: object) -> None:

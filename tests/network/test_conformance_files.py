@@ -39,7 +39,7 @@ def violation(value: Any, rule: dict[str, Any]) -> str:
         return "" if "" in found else found[0]
     if "enum" in rule:
         return "" if value in rule["enum"] else "enum"
-    kinds = {
+    kinds: dict[str, Any] = {
         "object": dict, "array": list, "string": str, "integer": int, "number": (int, float),
         "boolean": bool, "null": type(None),
     }  # fmt: skip
