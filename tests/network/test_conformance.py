@@ -154,6 +154,26 @@ async def test_a_cloud_of_ours_passes(paper: Problem, keys: Path, tmp_path: Path
     assert len(checks) > 40
 
 
+async def test_the_command_tests_a_cloud_and_its_exit_code_says_how_it_went(
+    paper: Problem, keys: Path, tmp_path: Path
+) -> None:
+    async def commanded(port: int, *more: str) -> tuple[int | None, Any]:
+        words = ["conformance", "agent", "--cloud", f"wss://127.0.0.1:{port}", "--json", *more]
+        words += ["--agents", "1-7", "--keys", str(keys / "agents" / "1-7")]
+        pipe = asyncio.subprocess.PIPE
+        script = await asyncio.create_subprocess_exec(*COMMAND, *words, stdout=pipe)
+        output, _ = await script.communicate()
+        return script.returncode, json.loads(output)
+
+    async with serving(plan_for(paper), keys, tmp_path / "run.db", rounds=9) as cloud:
+        code, told = await commanded(cloud.port)
+    assert (code, told["failed"]) == (0, 0)
+    assert {"name": "a flood: flood", "passed": True, "seen": ""} in told["checks"]
+    code, told = await commanded(free_port(), "--patience", "0.5")
+    assert (code, told["failed"]) == (1, 1)
+    assert told["checks"][0]["seen"] == "no cloud takes a connection within 0.5 s"
+
+
 async def test_a_cloud_that_breaks_rules_fails_by_name(
     paper: Problem, keys: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import tomllib
+from pathlib import Path
 from typing import Any
 
 import msgpack  # type: ignore[import-untyped]
@@ -99,3 +101,10 @@ def test_bad_vectors_are_refused_and_violate_the_schema(case: dict[str, Any]) ->
 def test_schema_and_vectors_hold_nothing_private() -> None:
     words = (FOLDER / "schema.json").read_text() + (FOLDER / "vectors.json").read_text()
     assert "PRIVATE KEY" not in words
+
+
+def test_the_wheel_has_both_files() -> None:
+    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())
+    patterns = project["tool"]["setuptools"]["package-data"]["sottovoce.network.conformance"]
+    packed = {path.name for pattern in patterns for path in FOLDER.glob(pattern)}
+    assert packed == {"schema.json", "vectors.json"}
