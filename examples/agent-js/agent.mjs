@@ -14,6 +14,7 @@ export class Agent {
   constructor(problem, number, { memory = null, save = () => {}, allowSimulated = false } = {}) {
     const start = { config: EMPTY, round: 0, receipt: EMPTY, sent: EMPTY, missed: [], W: 0 };
     this.memory = memory ?? { ...start, x: problem.start, z: problem.start, answer: problem.start };
+    if (this.memory.x.length !== problem.start.length) throw new Error("the state file is another agent's");
     Object.assign(this, { problem, number, save, allowSimulated, run: null, confirmed: null });
   }
 

@@ -71,6 +71,9 @@ async function main() {
     allowPositionals: true,
     options: { agent: text, cloud: text, keys: text, state: text, "allow-simulated": { type: "boolean" } },
   });
+  const missing = ["agent", "cloud", "keys", "state"].filter((name) => options[name] === undefined);
+  if (missing.length || positionals.length !== 1)
+    throw new Error(`a problem's module, --agent, --cloud, --keys and --state are needed, got no ${missing.join(", ") || "module"}`);
   const { default: problem } = await import(pathToFileURL(resolve(positionals[0])));
   const [ca, cert, key] = ["ca", "cert", "key"].map((name) => readFileSync(join(options.keys, `${name}.pem`)));
   const agent = new Agent(problem, Number(options.agent), {

@@ -1,4 +1,4 @@
-"""Writes the JSON Schema of all messages and the test vectors: ``python conformance_files.py``.
+"""Writes the JSON Schema of all messages and the test vectors: ``make vectors``.
 
 Everything comes from the messages, machines and rounds that a run has.
 """

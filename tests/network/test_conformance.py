@@ -200,3 +200,13 @@ async def test_a_cloud_that_is_not_there_is_a_failure(keys: Path) -> None:
     )
     checks = await script.play()
     assert failed(checks) == ["it takes part to the end"]
+
+
+async def test_a_cloud_that_refuses_the_keys_is_a_failure_and_no_traceback(
+    paper: Problem, keys: Path, tmp_path: Path
+) -> None:
+    async with serving(plan_for(paper), keys, tmp_path / "run.db", rounds=9) as cloud:
+        url, own = f"wss://127.0.0.1:{cloud.port}", keys / "operator"
+        checks = await ScriptedAgent(url, own, (1,), patience=5.0).play()
+    assert failed(checks)[-1] == "it takes part to the end"
+    assert checks[-1].seen == "the cloud refuses the handshake (HTTP 403)"

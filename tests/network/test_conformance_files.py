@@ -15,7 +15,7 @@ from sottovoce.network.protocol.codec import MalformedError
 
 SCHEMA = json.loads((FOLDER / "schema.json").read_text(encoding="utf-8"))
 VECTORS = json.loads((FOLDER / "vectors.json").read_text(encoding="utf-8"))
-REMEDY = "run tests/network/conformance_files.py, and think about the protocol's version"
+REMEDY = "run make vectors; a changed message needs a new version of the protocol"
 
 
 def test_the_schema_is_that_of_the_messages() -> None:

@@ -5,9 +5,15 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, TypeVar, final
+
+from aiohttp import ClientError, ClientWebSocketResponse, web
+
+from sottovoce.network.protocol.codec import encode
+from sottovoce.network.protocol.messages import FromAgent, FromCloud
 
 FOLDER: Final = Path(__file__).parent
 """Where ``schema.json`` and ``vectors.json`` are."""
@@ -28,7 +34,14 @@ class CheckOutcome:
 
 @final
 class EndedError(Exception):
-    """The other side is gone, or does not answer: what follows cannot be checked."""
+    """The other side is gone, or does not answer: what follows cannot be checked.
+
+    ``status`` is that of HTTP where a handshake was refused.
+    """
+
+    def __init__(self, words: str, status: int = 0) -> None:
+        super().__init__(words)
+        self.status = status
 
 
 @final
@@ -57,6 +70,18 @@ class Checks:
             return await asyncio.wait_for(awaited, self._patience)
         except TimeoutError:
             raise EndedError(f"{words} within {self._patience:g} s") from None
+
+
+async def send_any(
+    socket: web.WebSocketResponse | ClientWebSocketResponse,
+    message: FromAgent | FromCloud | bytes | str,
+) -> None:
+    """Send a message, or what is none; to who is gone nothing, which the next check tells."""
+    with suppress(ClientError, OSError):
+        if isinstance(message, str):
+            await socket.send_str(message)
+        else:
+            await socket.send_bytes(message if isinstance(message, bytes) else encode(message))
 
 
 def vectors() -> dict[str, Any]:

@@ -15,13 +15,18 @@ import aiohttp
 import numpy as np
 from msgspec.structs import replace
 
-from sottovoce.network.conformance.checks import CheckOutcome, Checks, EndedError, vectors
+from sottovoce.network.conformance.checks import (
+    CheckOutcome,
+    Checks,
+    EndedError,
+    send_any,
+    vectors,
+)
 from sottovoce.network.identity.tls import client_context
 from sottovoce.network.protocol import messages as m
 from sottovoce.network.protocol.codec import (
     MalformedError,
     decode_from_cloud,
-    encode,
     pack_whole,
     unpack_whole,
 )
@@ -54,8 +59,10 @@ class ScriptedAgent:
             try:
                 async with self._connected(asked):
                     self._checks.add(name, False, "it took the connection")
-            except aiohttp.WSServerHandshakeError as error:
-                self._checks.add(name, error.status == 426, f"HTTP {error.status}")
+            except EndedError as refused:
+                if not refused.status:
+                    raise
+                self._checks.add(name, refused.status == 426, str(refused))
         async with self._connected(("sottovoce.0", *m.PROTOCOLS)) as line:
             name = f"asked for another version too, it takes {m.PROTOCOLS[0]}"
             self._checks.add(name, line.protocol == m.PROTOCOLS[0], "it took another")
@@ -105,7 +112,7 @@ class ScriptedAgent:
         for name, (code, words) in refused.items():
             async with self._connected() as line:
                 for word in words:
-                    await _say(line, word)
+                    await send_any(line, word)
                 seen = await self._last_code(line)
             self._checks.add(f"{name}: {code}", seen == code, f"it ended with {seen or 'no code'}")
 
@@ -163,7 +170,7 @@ class ScriptedAgent:
         self._checks.add(f"{name}: {code}, and the connection stays", seen == code, seen)
 
     async def _said(self, line: aiohttp.ClientWebSocketResponse, message: m.FromAgent) -> Any:
-        await _say(line, message)
+        await send_any(line, message)
         return await self._heard(line)
 
     async def _heard(self, line: aiohttp.ClientWebSocketResponse) -> Any:
@@ -197,20 +204,11 @@ class ScriptedAgent:
         while True:
             try:
                 return await self._session.ws_connect(self._url, protocols=asked)
-            except aiohttp.WSServerHandshakeError:
-                raise
+            except aiohttp.WSServerHandshakeError as error:
+                words = f"the cloud refuses the handshake (HTTP {error.status})"
+                raise EndedError(words, error.status) from None
             except (aiohttp.ClientError, OSError):  # a cloud may limit handshakes per second
                 await asyncio.sleep(_PAUSE_SECONDS)
-
-
-async def _say(line: aiohttp.ClientWebSocketResponse, message: m.FromAgent | bytes | str) -> None:
-    try:
-        if isinstance(message, str):
-            await line.send_str(message)
-        else:
-            await line.send_bytes(message if isinstance(message, bytes) else encode(message))
-    except (aiohttp.ClientError, OSError):
-        return  # closed already: what came before says why
 
 
 def _is_round(message: Any, k: int, prices: int) -> bool:

@@ -22,6 +22,7 @@ from sottovoce.network.conformance.checks import (
     CheckOutcome,
     Checks,
     EndedError,
+    send_any,
     vectors,
 )
 from sottovoce.network.failures import not_listening
@@ -166,12 +167,7 @@ class ScriptedCloud:
         self, name: str, message: m.FromCloud | bytes | str, *, closed: bool = False
     ) -> None:
         """Send something: the agent must answer as the reference, or close the connection."""
-        if isinstance(message, str):
-            await self._socket.send_str(message)
-        else:
-            await self._socket.send_bytes(
-                message if isinstance(message, bytes) else encode(message)
-            )
+        await send_any(self._socket, message)
         if closed:
             await self._judge(name, None)
             self._lose()
@@ -181,12 +177,13 @@ class ScriptedCloud:
         if said:
             await self._judge(name, said[0])
             return
-        heard = asyncio.ensure_future(self._socket.receive())
-        await asyncio.wait([heard], timeout=QUIET_SECONDS)
-        self._checks.add(name, not heard.done(), "it said something, or left")
-        if heard.done():
-            raise EndedError(f"after {name!r} nothing can be expected")
-        heard.cancel()
+        try:
+            await asyncio.wait_for(self._socket.receive(), QUIET_SECONDS)
+        except TimeoutError:
+            self._checks.add(name, True)
+            return
+        self._checks.add(name, False, "it said something, or left")
+        raise EndedError(f"after {name!r} nothing can be expected")
 
     async def _judge(self, name: str, expected: m.FromAgent | None) -> None:
         """The agent's next message must be this; None if it must close the connection."""
