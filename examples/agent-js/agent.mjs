@@ -73,7 +73,7 @@ export class Agent {
     if (promise?.trust === "split") return "a split cloud: this agent has no masks";
     if (config.noise !== "secure" && !this.allowSimulated) return "simulated noise: nothing would be private";
     if ((this.problem.fingerprint ?? config.problem) !== config.problem) return "another problem";
-    if (this.problem.hard && !promise.feasible) return "a hard constraint that the run does not keep";
+    if (this.problem.hard && !promise?.feasible) return "a hard constraint that the run does not keep";
     return m.rounds === config.rounds ? "" : "the cloud contradicts its configuration";
   }
 
@@ -112,14 +112,18 @@ export class Agent {
 
 const stop = (why) => ({ do: "stop", why });
 
+/** A run's configuration; of what is none, nothing is known, and the agent refuses it. */
+function configuration(text) {
+  try {
+    return Object(JSON.parse(text));
+  } catch {
+    return {};
+  }
+}
+
 /** The run as an agent needs it, from a welcome whose parts fit together. */
 function described(m, size) {
-  let config;
-  try {
-    config = JSON.parse(m.config);
-  } catch {
-    throw new Malformed("a configuration");
-  }
+  const config = configuration(m.config);
   const [lower, upper, grid] = [m.lower, m.upper, m.grid].map(floats);
   const [least, most] = [m.least, m.most].map(integers);
   const fits = lower.length === size && upper.length === size && m.rows.length === m.columns.length &&

@@ -70,7 +70,8 @@ for (const { name, objective, steps, tolerance, ...run } of vectors.rounds) {
 
 for (const { name, saved, hello, exchanges, next_hello } of vectors.conversations) {
   const hold = ({ config, receipt, sent, ...rest }) => ({ ...rest, config: bytes(config), receipt: bytes(receipt), sent: bytes(sent) });
-  const agent = new Agent(paperAgent, 4, { memory: saved && hold(saved), allowSimulated: true });
+  const problem = { ...paperAgent, fingerprint: vectors.fingerprint };
+  const agent = new Agent(problem, 4, { memory: saved && hold(saved), allowSimulated: true });
   check(`${name}: hello`, isDeepStrictEqual(plain(agent.hello()), hello));
   for (const { hear, ...expected } of exchanges) {
     const { why, wait, ...outcome } = agent.hear(bytes(hear));

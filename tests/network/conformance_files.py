@@ -6,6 +6,7 @@ Everything comes from the messages, machines and rounds that a run has.
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from welcomes import welcome_to
 import sottovoce as sv
 from sottovoce.algorithm.dual_averaging import DualAveraging
 from sottovoce.network.agent_group import AgentGroup
-from sottovoce.network.config import read_config
+from sottovoce.network.config import read_config, welcome_objection
 from sottovoce.network.local_round import LocalRound
 from sottovoce.network.protocol import messages as m
 from sottovoce.network.protocol.actions import Action, Finish, Memory, Reconnect, SendUp, Stop
@@ -351,7 +352,10 @@ class Talk:
         self.memory = Memory(x=first, answer=first) if saved is None else saved
         self.saved = None if saved is None else _kept(saved)
         self.machine = AgentMachine(
-            (4,), self.memory, lambda _: None, lambda welcome: LocalRound(self.group, welcome)
+            (4,),
+            self.memory,
+            partial(welcome_objection, cloud=problem.cloud, allow_simulated=True),
+            lambda welcome: LocalRound(self.group, welcome),
         )
         self.hello = plain(_said(self.machine.connected()))
         self.exchanges: list[dict[str, Any]] = []
@@ -436,7 +440,9 @@ def conversations() -> list[dict[str, Any]]:
 
     last = replace(memory, round=ROUNDS)
     other = read_config(welcome.config)
-    other_run = msgspec.structs.replace(other, run_id="another").text
+    other_run = replace(other, run_id="another").text
+    other_problem = replace(other, problem="another").text
+    other_steps = replace(other, algorithm={"name": "GradientDescent"}).text
     over = m.Done(rounds=ROUNDS, price=bytes(32), confirmed=None, wait=0.0)
     confirmed = replace(over, confirmed=True)
     extra = msgpack.packb(msgpack.unpackb(encode(round_(4))) | {"note": 1})
@@ -473,6 +479,10 @@ def conversations() -> list[dict[str, Any]]:
         back(4).hear(bad_price).ended("a price that is NaN"),
         back(4).hear(replace(round_(4), price=bytes(40))).ended("a price too many"),
         back(4).hear(replace(round_(4), receipt=bytes(63))).ended("a receipt of 63 bytes"),
+        new(config="{").ended("a configuration that is no JSON"),
+        new(config=other_problem).ended("another problem"),
+        new(config=other_steps).ended("an unknown algorithm"),
+        new(rounds=ROUNDS + 1).ended("other rounds than in the configuration"),
         new(lower=bytes(16)).ended("bounds for another state"),
         new(lower=bytes(7)).ended("bounds of seven bytes"),
         new(sums=[2, 2]).ended("a sum twice"),
@@ -486,6 +496,7 @@ def vectors() -> dict[str, Any]:
     """All test vectors."""
     return {
         "protocol": m.PROTOCOLS[0],
+        "fingerprint": gallery.paper().cloud.fingerprint,
         "frames": frames(),
         "rounding": rounding(),
         "rounds": rounds(),

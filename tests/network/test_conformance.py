@@ -30,6 +30,12 @@ CLIENT = str(Path(__file__).with_name("independent_client.py"))
 Start = Callable[[int], Awaitable[object]]
 
 
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Agents of these tests come back within 0.2 s."""
+    monkeypatch.setattr(scripted_cloud, "ABSENT_SECONDS", 1.0)
+
+
 def failed(checks: list[CheckOutcome]) -> list[str]:
     return [check.name for check in checks if not check.passed]
 
