@@ -9,7 +9,7 @@ KERNELS := $(wildcard src/sottovoce/kernels/core/*.py src/sottovoce/kernels/core
 PLAIN := tests/behaviour/test_answers.py tests/behaviour/test_simulations.py
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-slow test-browser check format docs bench clean
+.PHONY: help install demo test test-slow test-browser check format docs vectors bench clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -48,6 +48,9 @@ format: $(STAMP)  ## format the code and mend what the linter can
 
 docs: $(STAMP)  ## build the documentation into site/
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
+vectors: $(STAMP)  ## write the schema of messages and the test vectors from the code
+	$(BIN)/python tests/network/conformance_files.py
 
 bench: $(STAMP)  ## benchmarks: ratios measured side by side in one run
 	$(BIN)/python -m benchmarks

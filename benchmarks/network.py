@@ -105,11 +105,11 @@ def _answering(keys: Path, port: int, parts: Sequence[range]) -> None:
 
     from sottovoce.network.identity.tls import client_context
     from sottovoce.network.protocol.codec import decode_from_cloud, encode
-    from sottovoce.network.protocol.messages import VERSION, Contribution, Hello, Round
+    from sottovoce.network.protocol.messages import PROTOCOLS, Contribution, Hello, Round
 
     async def one(session: aiohttp.ClientSession, part: range) -> None:
-        async with session.ws_connect(f"wss://127.0.0.1:{port}") as socket:
-            hello = Hello(version=VERSION, agents=list(part), config=b"", round=0, receipt=b"")
+        async with session.ws_connect(f"wss://127.0.0.1:{port}", protocols=PROTOCOLS) as socket:
+            hello = Hello(agents=list(part), config=b"", round=0, receipt=b"")
             await socket.send_bytes(encode(hello))
             async for frame in socket:
                 heard = decode_from_cloud(frame.data)

@@ -20,7 +20,8 @@ pytestmark = pytest.mark.core
 COMMANDS = [
     "check", "plan", "advise", "compare", "simulate", "plot", "audit", "cloud", "helper", "agent",
     "gateway", "relay", "status", "demo", "paper", "identity init", "identity issue",
-    "identity revoke", "ledger grant", "ledger show",
+    "identity revoke", "ledger grant", "ledger show", "conformance cloud", "conformance agent",
+    "conformance files",
 ]  # fmt: skip
 
 

@@ -20,6 +20,7 @@ from cryptography.hazmat.primitives.asymmetric import ec, x25519
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from websockets.sync.client import connect
+from websockets.typing import Subprotocol
 
 SUM = 2  # of problem.toml's sums, from 0
 
@@ -89,7 +90,12 @@ def main(port: str, keys: str) -> None:
     context.load_cert_chain(f"{keys}/cert.pem", f"{keys}/key.pem")
     x = answer = 0.0
     k, receipt = 0, b""
-    with connect(f"wss://127.0.0.1:{port}", ssl=context, compression=None) as socket:
+    with connect(
+        f"wss://127.0.0.1:{port}",
+        ssl=context,
+        subprotocols=[Subprotocol("sottovoce.6")],
+        compression=None,
+    ) as socket:
 
         def say(**message: object) -> None:
             socket.send(msgpack.packb(message))
@@ -111,7 +117,7 @@ def main(port: str, keys: str) -> None:
             say(type="contribution", round=k + 1, values=struct.pack(f"<{len(sums)}q", *values))
 
         known = {} if mask is None else {"mask": mask.key}
-        say(type="hello", version=5, agents=[4], config=b"", round=k, receipt=receipt, **known)
+        say(type="hello", agents=[4], config=b"", round=k, receipt=receipt, **known)
         for frame in socket:
             message = msgpack.unpackb(frame)
             if message["type"] == "welcome":

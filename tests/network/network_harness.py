@@ -25,7 +25,7 @@ from sottovoce.network.identity.tls import client_context
 from sottovoce.network.protocol.actions import Action, Commit, Part, Party, Send
 from sottovoce.network.protocol.cloud_machine import CloudMachine
 from sottovoce.network.protocol.codec import encode, pack, pack_whole
-from sottovoce.network.protocol.messages import VERSION, Contribution, Hello, State
+from sottovoce.network.protocol.messages import PROTOCOLS, Contribution, Hello, State
 from sottovoce.network.protocol.receipt import ReceiptSigner
 from sottovoce.network.round_arithmetic import Rounds
 from sottovoce.network.setup import make_config, parties_of, setup_of
@@ -130,7 +130,7 @@ class MachineRun:
         self.sent: list[bytes] = []
         self.used: list[tuple[Part, ...]] = []
         for agent in range(1, self.setup.agents + 1):
-            hello = Hello(version=VERSION, agents=[agent], config=b"", round=0, receipt=b"")
+            hello = Hello(agents=[agent], config=b"", round=0, receipt=b"")
             self.machine.connect(agent, {agent})
             self.do(self.machine.receive(agent, hello))
 
@@ -315,7 +315,7 @@ class Peer:
         return msgpack.unpackb(message.data) if message.type is aiohttp.WSMsgType.BINARY else None
 
     async def hello(self, numbers: list[int], **changes: Any) -> Any:
-        words = {"type": "hello", "version": VERSION, "agents": numbers, "config": b"", "round": 0}
+        words = {"type": "hello", "agents": numbers, "config": b"", "round": 0}
         await self.say(words | {"receipt": b""} | changes)
         return await self.hear()
 
@@ -327,7 +327,7 @@ async def peer(
     connector = aiohttp.TCPConnector(ssl=client_context(keys / who))
     async with aiohttp.ClientSession(connector=connector) as session:
         url = f"wss://127.0.0.1:{cloud.port}"
-        async with session.ws_connect(url, **settings) as socket:
+        async with session.ws_connect(url, protocols=PROTOCOLS, **settings) as socket:
             yield Peer(socket)
 
 

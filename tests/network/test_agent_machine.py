@@ -26,7 +26,6 @@ from sottovoce.network.protocol.codec import (
 )
 from sottovoce.network.protocol.messages import (
     LASTING,
-    VERSION,
     Code,
     Contribution,
     Error,
@@ -40,7 +39,6 @@ START = Memory(x=pack(np.array([5.0])), answer=pack(np.array([5.0])))
 
 def welcome(**changes: Any) -> Welcome:
     words: dict[str, Any] = {
-        "version": VERSION,
         "config": "{}",
         "round": 1,
         "rounds": 9,
@@ -180,7 +178,6 @@ def test_a_run_with_another_configuration_is_refused() -> None:
     machine = agent(Memory(config=b"c" * 32, round=1, receipt=b"r" * 64, x=START.x, answer=START.x))
     assert stop(machine.hear(welcome(round=2))) is Code.OTHER_RUN
     assert stop(agent(wrong="not mine").hear(welcome())) is Code.OTHER_RUN
-    assert stop(agent().hear(welcome(version=9))) is Code.VERSION
 
 
 def test_it_waits_when_the_cloud_is_ahead_and_then_catches_up() -> None:

@@ -34,7 +34,6 @@ from sottovoce.network.protocol.codec import (
     pack_whole,
 )
 from sottovoce.network.protocol.messages import (
-    VERSION,
     Code,
     Contribution,
     Done,
@@ -187,7 +186,6 @@ class Table:
 
 def hello(*agents: int, **changes: Any) -> Hello:
     words: dict[str, Any] = {
-        "version": VERSION,
         "agents": list(agents),
         "config": b"",
         "round": 0,
@@ -373,7 +371,6 @@ def test_a_repeated_total_of_another_company_is_answered_and_not_judged(table: T
 @pytest.mark.parametrize(
     ("changes", "code"),
     [
-        ({"version": VERSION + 1}, Code.VERSION),
         ({"config": b"x" * 32}, Code.OTHER_RUN),
         ({"agents": [1, 1]}, Code.MALFORMED),
         ({"agents": [4]}, Code.NOT_YOURS),  # there is none of this number

@@ -18,7 +18,6 @@ from sottovoce.network.protocol.codec import (
     unpack_whole,
 )
 from sottovoce.network.protocol.messages import (
-    VERSION,
     Contribution,
     Hello,
     State,
@@ -47,7 +46,6 @@ from sottovoce.network.transport.limits import Limits
         msgpack.packb(
             {
                 "type": "hello",
-                "version": VERSION,
                 "agents": [],
                 "config": b"",
                 "round": 0,
@@ -76,7 +74,7 @@ def test_any_bytes_decode_or_are_malformed(data: bytes) -> None:
 def test_the_largest_honest_frames_fit_the_limit(agents: int, dim: int) -> None:
     limit = Limits(agents=agents, numbers=agents * dim).frame
     numbers = [2**52 + a for a in range(agents)]
-    hello = Hello(version=VERSION, agents=numbers, config=b"c" * 32, round=2**52, receipt=b"r" * 64)
+    hello = Hello(agents=numbers, config=b"c" * 32, round=2**52, receipt=b"r" * 64)
     state = State(round=2**52, x=bytes(8 * agents * dim))
     said = Contribution(round=2**52, values=bytes(8 * agents * dim))
     assert max(len(encode(m)) for m in (hello, state, said)) <= limit

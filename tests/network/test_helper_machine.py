@@ -13,7 +13,6 @@ from sottovoce.network.protocol.cloud_machine import CloudPhase
 from sottovoce.network.protocol.codec import decode_from_helper, decode_to_helper, encode
 from sottovoce.network.protocol.helper_machine import HelperMachine
 from sottovoce.network.protocol.messages import (
-    HELPER_VERSION,
     Answer,
     Ask,
     Code,
@@ -86,7 +85,7 @@ class Half:
 
     def open(self) -> Half:
         self.machine.connect(1)
-        assert isinstance(self.say(Open(version=HELPER_VERSION, config=RUN))[0], Opened)
+        assert isinstance(self.say(Open(config=RUN))[0], Opened)
         self.say(Introduce(number=1, agents=[1], mask=KEYS[1]))
         self.say(Introduce(number=2, agents=[2], mask=KEYS[2]))
         self.say(Introduce(number=3, agents=[3], mask=KEYS[3]))
@@ -118,7 +117,7 @@ def test_a_round_is_answered_once_and_the_same_question_gets_the_same_bytes() ->
     assert half.ask(1, *both) == first
     assert len(half.committed) == 1
     half.machine.connect(1)  # the cloud comes back and gives other numbers
-    half.say(Open(version=HELPER_VERSION, config=RUN))
+    half.say(Open(config=RUN))
     half.say(Introduce(number=5, agents=[2], mask=KEYS[2]))
     half.say(Introduce(number=8, agents=[1], mask=KEYS[1]))
     assert half.ask(1, (5, TWO, 1), (8, ONE, 1)) == first
@@ -204,7 +203,7 @@ def test_a_store_that_forgot_an_answer_is_halted_by_a_genuine_receipt_alone() ->
     assert refused(found) is Code.HALTED
     assert old.machine.phase is CloudPhase.HALTED
     old.machine.connect(1)
-    assert refused(old.say(Open(version=HELPER_VERSION, config=RUN))) is Code.HALTED
+    assert refused(old.say(Open(config=RUN))) is Code.HALTED
 
 
 def test_a_store_that_answered_otherwise_is_halted_too() -> None:
@@ -220,10 +219,9 @@ def test_whatever_is_out_of_turn_is_refused() -> None:
     half.machine.connect(1)
     ask = Ask(round=1, taken=[(1, ONE, 1)], receipt=b"")
     assert refused(half.say(ask)) is Code.UNEXPECTED
-    assert refused(half.say(Open(version=99, config=RUN))) is Code.VERSION
-    assert refused(half.say(Open(version=HELPER_VERSION, config="other"))) is Code.OTHER_RUN
+    assert refused(half.say(Open(config="other"))) is Code.OTHER_RUN
     half.open()
-    assert refused(half.say(Open(version=HELPER_VERSION, config=RUN))) is Code.UNEXPECTED
+    assert refused(half.say(Open(config=RUN))) is Code.UNEXPECTED
     recorded, reply, _ = half.machine.refuse(1, Code.MALFORMED)
     assert isinstance(recorded, Incident)
     assert reply == Send(peers=(1,), message=Refusal(code=Code.MALFORMED, number=0))

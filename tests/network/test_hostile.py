@@ -24,7 +24,7 @@ from sottovoce.network.identity.tls import client_context
 from sottovoce.network.protocol.actions import Send
 from sottovoce.network.protocol.cloud_machine import CREDIT
 from sottovoce.network.protocol.codec import encode
-from sottovoce.network.protocol.messages import VERSION, Code, Hello, Round
+from sottovoce.network.protocol.messages import PROTOCOLS, Code, Hello, Round
 from sottovoce.network.store import summarise
 from sottovoce.network.transport import server as server_module
 from sottovoce.network.transport.limits import Limits
@@ -47,7 +47,7 @@ async def honest_finish(problem: Problem, cloud: Cloud, keys: Path, folder: Path
     await completed(cloud, member(problem, ALL, cloud, keys, folder))
 
 
-HELLO = {"type": "hello", "version": VERSION, "agents": [1], "config": b"", "round": 0}
+HELLO = {"type": "hello", "agents": [1], "config": b"", "round": 0}
 HELLO |= {"receipt": b""}
 EARLY = {"type": "contribution", "round": 1, "values": bytes(8)}
 
@@ -113,7 +113,7 @@ async def rejected(url: str, context: ssl.SSLContext | bool) -> bool:
     connector = aiohttp.TCPConnector(ssl=context)
     async with aiohttp.ClientSession(connector=connector) as session:
         try:
-            async with session.ws_connect(url) as socket:
+            async with session.ws_connect(url, protocols=PROTOCOLS) as socket:
                 # In TLS 1.3 a client learns only now that its certificate was refused.
                 return (await socket.receive(timeout=5)).type is not aiohttp.WSMsgType.BINARY
         except (aiohttp.ClientError, OSError):
@@ -143,6 +143,42 @@ async def test_only_tls_1_3_with_a_valid_certificate_gets_in(
         async with peer(cloud, keys, "agents/1") as good:
             assert (await good.hello([1]))["type"] == "welcome"
         await honest_finish(paper, cloud, keys, tmp_path)
+
+
+@pytest.mark.parametrize("asked", [(), ("sottovoce.5",), ("sottovoce.7", "chat")])
+async def test_another_version_is_refused_at_the_handshake_by_a_code(
+    asked: tuple[str, ...], paper: Problem, keys: Path, tmp_path: Path
+) -> None:
+    headers = {"Connection": "Upgrade", "Upgrade": "websocket", "Sec-WebSocket-Version": "13"}
+    headers |= {"Sec-WebSocket-Key": "AAAAAAAAAAAAAAAAAAAAAA=="}
+    headers |= {"Sec-WebSocket-Protocol": ", ".join(asked)} if asked else {}
+    connector = aiohttp.TCPConnector(ssl=client_context(keys / "agents" / "1"))
+    async with (
+        serving(plan_for(paper), keys, tmp_path / "run.db", rounds=3) as cloud,
+        aiohttp.ClientSession(connector=connector) as session,
+        session.get(f"https://127.0.0.1:{cloud.port}/", headers=headers) as answer,
+    ):
+        words = await answer.text()
+        counted = cloud._metrics.refused[Code.VERSION]
+    assert (answer.status, counted) == (426, 1)
+    assert words == "version: the WebSocket subprotocol must be sottovoce.6"
+
+
+@pytest.mark.parametrize("served", [("sottovoce.7",), ()], ids=["newer", "before version 6"])
+async def test_an_agent_stops_at_a_cloud_of_another_version(
+    served: tuple[str, ...],
+    paper: Problem,
+    keys: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    if not served:  # it names no version in its handshake
+        monkeypatch.setattr(server_module.Server, "_require_version", lambda self, request: None)
+    async with serving(plan_for(paper), keys, tmp_path / "run.db", rounds=3) as cloud:
+        cloud._server.protocols = served
+        with pytest.raises(RefusedError, match=r"must speak sottovoce\.6") as caught:
+            await member(paper, [1], cloud, keys, tmp_path).run()
+    assert caught.value.code is Code.VERSION
 
 
 async def test_an_agent_does_not_talk_to_a_cloud_of_another_authority(
@@ -237,7 +273,7 @@ async def test_a_message_that_comes_in_pieces_is_heard_and_so_is_all_that_follow
         serving(plan_for(paper), keys, tmp_path / "run.db", rounds=2) as cloud,
         peer(cloud, keys, "agents/1-7") as one,
     ):
-        hello = Hello(version=VERSION, agents=ALL, config=b"", round=0, receipt=b"")
+        hello = Hello(agents=ALL, config=b"", round=0, receipt=b"")
         said = encode(hello)
         pieces = [masked(said[:9], first=0x02), masked(said[9:], first=0x80)]
         if cut is not None:

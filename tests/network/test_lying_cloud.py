@@ -23,7 +23,6 @@ from sottovoce.network.protocol.actions import AnswerRound, Participant, Send
 from sottovoce.network.protocol.codec import Integers, decode_to_helper, encode, unpack_whole
 from sottovoce.network.protocol.helper_machine import HelperMachine
 from sottovoce.network.protocol.messages import (
-    HELPER_VERSION,
     SESSION,
     Answer,
     Ask,
@@ -150,7 +149,7 @@ def attacked(world: World, questions: list[Any]) -> None:
     for later, parts, shown, anew in questions:
         if anew or world.machine.last is None:
             world.machine.connect(1)
-            world.say(Open(version=HELPER_VERSION, config="run"))
+            world.say(Open(config="run"))
         done = 0 if world.machine.last is None else world.machine.last.k
         k, taken = max(1, done + later), []
         for number, (agents, key, session), ago in parts:

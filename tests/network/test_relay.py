@@ -46,7 +46,6 @@ from sottovoce.network.protocol.cloud_machine import CloudMachine
 from sottovoce.network.protocol.codec import pack, pack_whole, unpack_whole
 from sottovoce.network.protocol.messages import (
     RECEIPT,
-    VERSION,
     Code,
     Contribution,
     Done,
@@ -274,7 +273,7 @@ class Tree:
     def hello(self, peer: int, agents: list[int], k: int = 0, receipt: bytes = b"") -> list[Any]:
         self.relay.below.connect(peer, range(1, 8))
         return self.relay.below.receive(
-            peer, Hello(version=VERSION, agents=agents, config=b"", round=k, receipt=receipt)
+            peer, Hello(agents=agents, config=b"", round=k, receipt=receipt)
         )
 
     def say(self, peer: int, k: int, data: bytes | None = None) -> list[Any]:

@@ -11,6 +11,7 @@ from network_harness import Peer, member, plan_for, serving
 
 import sottovoce as sv
 from sottovoce.network.identity.tls import client_context
+from sottovoce.network.protocol.messages import PROTOCOLS
 from sottovoce.problem.constraints import total
 from sottovoce.problem.problem import Problem
 
@@ -48,7 +49,7 @@ async def test_a_thousand_agents_on_a_thousand_connections_work(keys: Path, tmp_
     problem, rounds = chargers(), 5
 
     async def one(session: aiohttp.ClientSession, url: str, number: int) -> int:
-        async with session.ws_connect(url) as socket:
+        async with session.ws_connect(url, protocols=PROTOCOLS) as socket:
             peer = Peer(socket)
             assert (await peer.hello([number]))["type"] == "welcome"
             await peer.say({"type": "contribution", "round": 1, "values": bytes(8)})

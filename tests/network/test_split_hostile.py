@@ -334,3 +334,16 @@ def memory_of(pid: int) -> bytes:
                 pages = (data[at : at + PAGE] for at in range(0, len(data), PAGE))
                 parts.append(b"".join(page for page in pages if page.count(0) < len(page)))
     return b"\xff".join(parts)
+
+
+async def test_a_helper_of_another_version_ends_the_run_before_it_begins(
+    paper: Problem, split_keys: Path, tmp_path: Path
+) -> None:
+    plan = split_plan(paper)
+    async with helping(plan, split_keys, tmp_path / "helper.db") as helper:
+        helper._server.protocols = ("sottovoce.helper.4", "sottovoce.6")
+        url, own = f"wss://127.0.0.1:{helper.port}", split_keys / "cloud"
+        async with serving(plan, own, tmp_path / "run.db", helper=url, rounds=3) as cloud:
+            with pytest.raises(RefusedError, match=r"must speak sottovoce\.helper\.3") as caught:
+                await cloud.finished()
+    assert caught.value.code is Code.VERSION

@@ -9,7 +9,7 @@ import numpy as np
 from sottovoce.algorithm.algorithm import Algorithm, GradientSteps
 from sottovoce.network.config import RunConfig, describe
 from sottovoce.network.protocol.codec import pack, pack_whole
-from sottovoce.network.protocol.messages import VERSION, Welcome
+from sottovoce.network.protocol.messages import Welcome
 from sottovoce.problem.agents import lower_bounds, upper_bounds
 from sottovoce.problem.problem import CloudView
 
@@ -40,7 +40,6 @@ def welcome_to(
     )  # fmt: skip
     listed = [(row, int(np.searchsorted(columns, c))) for row, c in entries if c in columns]
     return Welcome(
-        version=VERSION,
         config=config.text,
         round=1,
         rounds=rounds,

@@ -24,7 +24,7 @@ from sottovoce.network.masks import Secret, Stream
 from sottovoce.network.protocol.actions import AnswerRound, Send
 from sottovoce.network.protocol.codec import Integers, unpack_whole
 from sottovoce.network.protocol.helper_machine import HelperMachine
-from sottovoce.network.protocol.messages import HELPER_VERSION, SESSION, Ask, Introduce, Open
+from sottovoce.network.protocol.messages import SESSION, Ask, Introduce, Open
 from sottovoce.network.setup import make_config
 from sottovoce.privacy.adjacency import Adjacency, Everything, Trajectory
 from sottovoce.privacy.plan import plan
@@ -124,7 +124,7 @@ class Game:
         self.gateway, self.world, self.digests = gateway, world, dict[int, bytes]()
         self.machine = HelperMachine(lambda text: answers, bytes(32), self.digests.get)
         self.machine.connect(1)
-        self.say(Open(version=HELPER_VERSION, config=config.text))
+        self.say(Open(config=config.text))
         maskers = [gateway.keys.masker(0) for _ in range(sessions)]
         self.key = maskers[0].key
         self.sent = [

@@ -26,7 +26,7 @@ COMMANDS = {
 }
 """The module of every command, where it is ``NAME_command``."""
 
-GROUPS = {"identity": "accounts", "ledger": "accounts"}
+GROUPS = {"identity": "accounts", "ledger": "accounts", "conformance": "conformance"}
 """The module of every group of commands, where it is ``NAME_group``."""
 
 _GARBAGE_THRESHOLD = 50_000  # new objects after which Python collects garbage

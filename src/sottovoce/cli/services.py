@@ -186,7 +186,7 @@ def cloud_command(folder: PublicFolder, options: CloudOptions) -> None:
         cloud = Cloud(plan, rounds=rounds, algorithm=algorithm, **options.server())
         return cloud.run(linger=options.linger)
 
-    result = _run(serve)
+    result = run_party(serve)
     verdict = ""
     if result.confirmed is not None:
         refused = "NOT confirmed: agents apply their fallbacks"
@@ -211,7 +211,7 @@ def helper_command(folder: PublicFolder, options: HelperOptions) -> None:
 
         return Helper(plan, **options.server()).run()
 
-    _run(serve)
+    run_party(serve)
     errors.print("done: the cloud has all answers")
 
 
@@ -255,7 +255,7 @@ def relay_command(
         "listen": listen_address(listen),
         "health_listen": _health_address(health_listen),
     }
-    rounds = _run(lambda: Relay(public, below, above=cloud, keys=keys, **listening).run())
+    rounds = run_party(lambda: Relay(public, below, above=cloud, keys=keys, **listening).run())
     errors.print(f"done after {rounds:,} rounds")
 
 
@@ -276,7 +276,9 @@ class AgentOptions:
         from sottovoce.network.agent import Agent
 
         saved = saved if self.state is None else self.state
-        result = _run(lambda: Agent(group, cloud=self.cloud, keys=self.keys, saved=saved).run())
+        result = run_party(
+            lambda: Agent(group, cloud=self.cloud, keys=self.keys, saved=saved).run()
+        )
         if result.failed:
             errors.print(
                 f"own formulas gave no number in {result.failed:,} rounds: something else was sent "
@@ -380,7 +382,7 @@ def status_command(
         raise typer.Exit(1)
 
 
-def _run(serve: Callable[[], Awaitable[_T]]) -> _T:
+def run_party(serve: Callable[[], Awaitable[_T]]) -> _T:
     """Run a party, which makes asyncio objects, so that it must be made inside the loop."""
     import asyncio
 

@@ -38,7 +38,6 @@ if TYPE_CHECKING:
 
 
 _REMEDIES: Final[Mapping[Code, str]] = {
-    Code.VERSION: "install the same version on both sides",
     Code.NOT_YOURS: "the certificate is for other agents; check the keys and the agent's number",
     Code.HALTED: "the run is over for good; ask the operator for a new one",
     Code.FAILED: "the run ended without an answer; ask the operator for a new one",

@@ -23,7 +23,7 @@ from sottovoce.network.observe.operator_pages import Facts, Pages
 from sottovoce.network.protocol.actions import Record
 from sottovoce.network.protocol.cloud_machine import CloudMachine, CloudPhase
 from sottovoce.network.protocol.codec import decode_from_helper, encode
-from sottovoce.network.protocol.messages import LONGEST_WAIT, FromHelper
+from sottovoce.network.protocol.messages import HELPER_PROTOCOLS, LONGEST_WAIT, FromHelper
 from sottovoce.network.protocol.receipt import ReceiptSigner
 from sottovoce.network.round_arithmetic import (
     Rounds,
@@ -248,6 +248,7 @@ class Cloud(Service[CloudResult]):
             limit=CONFIG_BYTES + cloud.agents * (704 + 8 * cloud.sums.count),
             longest_pause=LONGEST_PAUSE,
             role=HELPER,
+            protocol=HELPER_PROTOCOLS[0],
         )
         runner.link = link = HelperLink(
             machine.setup.config,

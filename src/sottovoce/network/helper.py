@@ -28,7 +28,7 @@ from sottovoce.network.protocol.actions import Action, AnswerRound
 from sottovoce.network.protocol.cloud_machine import CloudPhase
 from sottovoce.network.protocol.codec import decode_to_helper
 from sottovoce.network.protocol.helper_machine import HelperMachine
-from sottovoce.network.protocol.messages import Code
+from sottovoce.network.protocol.messages import HELPER_PROTOCOLS, Code
 from sottovoce.network.round_arithmetic import draw_ahead, noisy_sigma
 from sottovoce.network.runner import Handlers, Runner, make_durable
 from sottovoce.network.service import TICK_SECONDS, Service
@@ -107,6 +107,7 @@ class Helper(Service[None]):
             metrics=self._metrics,
             decode=decode_to_helper,
             role=CLOUD,
+            protocols=HELPER_PROTOCOLS,
         )
         server.app.router.add_get("/healthz", self._healthz)
         await self._serve(server, self.round + 1)

@@ -14,7 +14,6 @@ from msgspec import Struct
 
 from sottovoce.network.protocol.codec import Box, Floats, Integers, MaskName, pack, pack_whole
 from sottovoce.network.protocol.messages import (
-    VERSION,
     Code,
     FromAgent,
     FromCloud,
@@ -104,7 +103,6 @@ class Setup(Struct, frozen=True, kw_only=True, eq=False):
     def welcome(self, party: Party, k: int, spoke: int, pledge: bytes = b"") -> Welcome:
         """Describe the run in round k to a party that contributed last to round ``spoke``."""
         return Welcome(
-            version=VERSION,
             config=self.config,
             round=k,
             rounds=self.rounds,

@@ -22,7 +22,6 @@ from sottovoce.network.protocol.codec import MalformedError, finite
 from sottovoce.network.protocol.messages import (
     LASTING,
     RECEIPT,
-    VERSION,
     Code,
     Done,
     Error,
@@ -99,9 +98,7 @@ class ClientMachine(ABC):
         self.phase = ClientPhase.GREETING
         config, k, receipt = self.seen
         agents, mask = list(self.agents), self._mask
-        hello = Hello(
-            version=VERSION, agents=agents, config=config, round=k, receipt=receipt, mask=mask
-        )
+        hello = Hello(agents=agents, config=config, round=k, receipt=receipt, mask=mask)
         return [SendUp(message=hello)]
 
     def lost(self) -> None:
@@ -125,8 +122,6 @@ class ClientMachine(ABC):
     def _greeted(self, welcome: Welcome) -> list[Action]:
         previous, k, _ = self.seen
         config = hashlib.sha256(welcome.config.encode()).digest()
-        if welcome.version != VERSION:
-            return self._stop(Code.VERSION, "the cloud speaks another version of the protocol")
         if previous not in (b"", config):
             return self._stop(Code.OTHER_RUN, "the cloud is about another run than before")
         wrong = self._objection(welcome)

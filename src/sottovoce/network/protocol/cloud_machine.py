@@ -40,7 +40,6 @@ from sottovoce.network.protocol.codec import Floats, MaskName, join_mask, mask_o
 from sottovoce.network.protocol.collected import Collected
 from sottovoce.network.protocol.messages import (
     KEY,
-    VERSION,
     Code,
     Contribution,
     Done,
@@ -268,8 +267,6 @@ class CloudMachine:
     def _objection(self, hello: Hello, allowed: Container[int]) -> Code | None:
         """Why a hello is refused; None to admit the peer."""
         setup = self.setup
-        if hello.version != VERSION:
-            return Code.VERSION
         increasing = all(a < b for a, b in pairwise(hello.agents))
         if not increasing or bool(hello.round) != bool(hello.receipt):
             return Code.MALFORMED

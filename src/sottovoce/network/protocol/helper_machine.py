@@ -28,7 +28,6 @@ from sottovoce.network.protocol.actions import (
 from sottovoce.network.protocol.cloud_machine import TRANSITIONS, CloudPhase
 from sottovoce.network.protocol.codec import MaskName
 from sottovoce.network.protocol.messages import (
-    HELPER_VERSION,
     Answer,
     Ask,
     Code,
@@ -130,8 +129,6 @@ class HelperMachine:
         return [self._answer(answered)]
 
     def _opened(self, message: Open) -> list[Action]:
-        if message.version != HELPER_VERSION:
-            return self._refuse(Code.VERSION)
         run = self._runs(message.config)
         if isinstance(run, Code):
             return self._refuse(run)
@@ -139,7 +136,7 @@ class HelperMachine:
         self._open = True
         if self.done >= run.rounds:
             self.phase = CloudPhase.DONE
-        return [self._reply(Opened(version=HELPER_VERSION, round=self.done))]
+        return [self._reply(Opened(round=self.done))]
 
     def _meet(self, message: Introduce) -> list[Action]:
         agents = tuple(message.agents)

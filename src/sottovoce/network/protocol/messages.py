@@ -13,7 +13,12 @@ from typing import Annotated, Final, TypeAlias
 import msgspec
 from msgspec import Meta
 
-VERSION: Final = 5  # the version of the protocol; both sides refuse another
+PROTOCOLS: Final = ("sottovoce.6",)
+"""The versions that are spoken, as WebSocket subprotocols, the newest first.
+
+Servers take any of them, at most this one and the one before; clients ask for the first.
+"""
+HELPER_PROTOCOLS: Final = ("sottovoce.helper.3",)  # likewise between the halves of a split cloud
 DIGEST: Final = 32
 RECEIPT: Final = 2 * DIGEST
 SESSION: Final = 16  # bytes that name a session of masks
@@ -67,7 +72,6 @@ class Code(StrEnum):
 
 LASTING: Final = frozenset(
     {
-        Code.VERSION,
         Code.NOT_YOURS,
         Code.OTHER_RUN,
         Code.FORGED_RECEIPT,
@@ -87,7 +91,6 @@ class Message(msgspec.Struct, tag_field="type", frozen=True, forbid_unknown_fiel
 class Hello(Message, tag="hello", frozen=True, kw_only=True, omit_defaults=True):
     """An agent, or a gateway for several, introduces itself and shows how far it got."""
 
-    version: Count
     agents: Annotated[list[Number], Meta(min_length=1)]  # on this connection, increasing
     config: Hash  # SHA-256 of the run's configuration, empty before the first welcome
     round: Count  # the last round it has seen, 0 for none
@@ -130,7 +133,6 @@ class State(Message, tag="state", frozen=True, kw_only=True):
 class Welcome(Message, tag="welcome", frozen=True, kw_only=True, omit_defaults=True):
     """The cloud describes the run; bounds are those that states must keep, in hello's order."""
 
-    version: Count
     config: str  # canonical JSON; its SHA-256 names the run
     round: Number  # that the cloud is collecting
     rounds: Number  # how many there will be; after the last nothing is collected
@@ -181,8 +183,6 @@ FromCloud: TypeAlias = Welcome | Round | Done | Error
 
 # Between the halves of a split cloud.
 
-HELPER_VERSION: Final = 2  # the version of this part of the protocol; both sides refuse another
-
 Taken: TypeAlias = tuple[Number, SessionName, Number]
 """Who took part: the number that ``meet`` gave, the session, and the round contributed to."""
 
@@ -190,7 +190,6 @@ Taken: TypeAlias = tuple[Number, SessionName, Number]
 class Open(Message, tag="open", frozen=True, kw_only=True):
     """The cloud names its run, by its configuration, first on every connection."""
 
-    version: Count
     config: str
 
 
@@ -213,7 +212,6 @@ class Ask(Message, tag="ask", frozen=True, kw_only=True):
 class Opened(Message, tag="opened", frozen=True, kw_only=True):
     """The helper takes part in this run; ``round`` is the last that it has answered for, or 0."""
 
-    version: Count
     round: Count
 
 

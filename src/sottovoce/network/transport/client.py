@@ -20,12 +20,13 @@ from sottovoce.network.failures import RefusedError
 from sottovoce.network.identity.tls import CLOUD, client_context, require_current
 from sottovoce.network.observe.logs import note
 from sottovoce.network.protocol.codec import MalformedError
-from sottovoce.network.protocol.messages import Code
+from sottovoce.network.protocol.messages import PROTOCOLS, Code
 from sottovoce.network.transport.limits import HEARTBEAT_SECONDS
 
 FIRST_PAUSE: Final = 0.1
 LONGEST_PAUSE: Final = 30.0
 CONNECT_SECONDS: Final = 10.0
+UPGRADE_REQUIRED: Final = 426  # the HTTP status where the version is another
 
 Message = TypeVar("Message")
 
@@ -42,6 +43,7 @@ class Client(Generic[Message]):
     limit: int  # the largest message that is read, bytes
     longest_pause: float = LONGEST_PAUSE  # between attempts, seconds
     role: str = ""  # that the certificate of the other side must have, such as ``HELPER``
+    protocol: str = PROTOCOLS[0]
 
     def __post_init__(self) -> None:
         self._context = client_context(self.keys)
@@ -131,6 +133,7 @@ class Client(Generic[Message]):
             async with asyncio.timeout(CONNECT_SECONDS):
                 self._socket = await session.ws_connect(
                     self.url,
+                    protocols=(self.protocol,),
                     ssl=self._renewed(),
                     heartbeat=HEARTBEAT_SECONDS,
                     max_msg_size=self.limit,
@@ -138,11 +141,23 @@ class Client(Generic[Message]):
         except aiohttp.WSServerHandshakeError as error:
             if error.status == 403:
                 raise RefusedError(Code.REVOKED, "the cloud refuses this certificate") from None
+            if error.status == UPGRADE_REQUIRED:
+                raise self._other_version() from None
             self._unreachable(f"status {error.status}")
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
             self._unreachable(type(error).__name__)
         else:
             self._failures = 0
+            if self._socket.protocol is None:
+                await self._socket.close()
+                raise self._other_version()
+
+    def _other_version(self) -> RefusedError:
+        return RefusedError(
+            Code.VERSION,
+            f"the other side must speak {self.protocol}, and speaks another version of the "
+            "protocol: install the same version of sottovoce on both sides",
+        )
 
     def _renewed(self) -> ssl.SSLContext:
         """The keys as they are now, or as they last could be read."""

@@ -6,15 +6,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, final
 
-from sottovoce.network.failures import HaltedError, RefusedError
+from sottovoce.network.failures import HaltedError
 from sottovoce.network.observe.logs import note
 from sottovoce.network.protocol.actions import Commit, Meet
 from sottovoce.network.protocol.codec import mask_of
 from sottovoce.network.protocol.messages import (
-    HELPER_VERSION,
     Answer,
     Ask,
-    Code,
     FromHelper,
     Open,
     Opened,
@@ -90,7 +88,7 @@ class HelperLink:
         match message:
             case None:
                 self._met.clear()
-                self.post(Open(version=HELPER_VERSION, config=self.config))
+                self.post(Open(config=self.config))
             case Opened():
                 self._opened(message)
             case Pledged():
@@ -105,8 +103,6 @@ class HelperLink:
                 self._refused(message)
 
     def _opened(self, message: Opened) -> None:
-        if message.version != HELPER_VERSION:
-            raise RefusedError(Code.VERSION, "the helper speaks another version of the protocol")
         self.connected = True
         self._opened_times += 1
         note("helper-connected", round=message.round)

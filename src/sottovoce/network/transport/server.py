@@ -7,7 +7,7 @@ import contextlib
 import logging
 import math
 import socket
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, cast, final
@@ -22,7 +22,7 @@ from sottovoce.network.protocol.actions import Send
 from sottovoce.network.protocol.cloud_machine import CloudMachine
 from sottovoce.network.protocol.codec import MalformedError, decode_from_agent, encode
 from sottovoce.network.protocol.helper_machine import HelperMachine
-from sottovoce.network.protocol.messages import Code
+from sottovoce.network.protocol.messages import PROTOCOLS, Code
 from sottovoce.network.runner import Runner
 from sottovoce.network.transport.limits import HEARTBEAT_SECONDS, Limits, Quota, most_sockets
 
@@ -120,13 +120,14 @@ class Connection(web.RequestHandler):
         if self.transport is not None:
             self.transport.abort()
 
-    async def upgrade(self, request: web.Request, *, limit: int) -> None:
+    async def upgrade(self, request: web.Request, *, limit: int, protocols: Sequence[str]) -> None:
         """Become a WebSocket whose messages have ``limit`` bytes at most."""
         self.due = math.inf
         self._socket = web.WebSocketResponse(
             timeout=CLOSE_SECONDS,
             heartbeat=HEARTBEAT_SECONDS,
             max_msg_size=limit,
+            protocols=protocols,
             autoping=False,
             compress=False,
             writer_limit=_NEVER_DRAIN,
@@ -227,6 +228,7 @@ class Server:
     metrics: Metrics
     decode: Callable[[bytes], Any] = decode_from_agent  # reads a message, or ``MalformedError``
     role: str = ""  # that a certificate must have; without one it must speak for agents
+    protocols: tuple[str, ...] = PROTOCOLS  # a peer must ask for one of them
     index: Handler | None = None  # answers browsers, which come to the same address as agents
 
     def __post_init__(self) -> None:
@@ -351,7 +353,8 @@ class Server:
             require_role(request, self.role)
         elif identity is None or not identity.agents:
             raise web.HTTPForbidden(text="only agents may take part in a run")
-        await channel.upgrade(request, limit=self.limits.frame)
+        self._require_version(request)
+        await channel.upgrade(request, limit=self.limits.frame, protocols=self.protocols)
         self._count += 1
         peer = self._count
         self._channels[peer] = channel
@@ -365,6 +368,17 @@ class Server:
             self.machine.disconnect(peer)
             self._channels.pop(peer, None)
             note("disconnected", level=logging.DEBUG, peer=peer)
+
+    def _require_version(self, request: web.Request) -> None:
+        """Refuse a handshake for no version that is spoken here: 426, with those that are."""
+        asked = ",".join(request.headers.getall("Sec-WebSocket-Protocol", ()))
+        if set(self.protocols).isdisjoint(word.strip() for word in asked.split(",")):
+            self.metrics.refused[Code.VERSION.value] += 1
+            spoken = " or ".join(self.protocols)
+            raise web.HTTPUpgradeRequired(
+                text=f"{Code.VERSION}: the WebSocket subprotocol must be {spoken}",
+                headers={"Upgrade": "websocket"},
+            )
 
     def _hear(self, peer: int, data: bytes) -> None:
         try:

@@ -1,0 +1,156 @@
+"""The agent in JavaScript passes all vectors and takes part in real runs like one of ours."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from conformance_files import FOLDER
+from network_harness import member, plan_for, reached, run, serving
+
+from sottovoce.network.cloud import Cloud
+from sottovoce.problem.problem import Problem
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "agent-js"
+ROUNDS, SEED = 60, 9
+OTHERS = (1, 2, 3, 5, 6, 7)
+
+
+@pytest.fixture(scope="session")
+def agent_js(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The example with its packages, in a folder of its own."""
+    if shutil.which("node") is None or shutil.which("npm") is None:
+        pytest.skip("needs node and npm")
+    folder = tmp_path_factory.mktemp("js") / "agent-js"
+    shutil.copytree(EXAMPLE, folder, ignore=shutil.ignore_patterns("node_modules"))
+    npm = ["npm", "install", "--no-audit", "--no-fund", "--no-package-lock"]
+    done = subprocess.run(npm, cwd=folder, capture_output=True, text=True, timeout=200, check=False)
+    if done.returncode:
+        pytest.skip("needs the npm packages of examples/agent-js, which npm install did not get")
+    return folder
+
+
+def command(folder: Path, port: int, keys: Path, state: Path) -> list[str]:
+    words = ["node", "main.mjs", "paper-agent-4.mjs", "--agent", "4", "--allow-simulated"]
+    words += ["--cloud", f"wss://127.0.0.1:{port}", "--state", str(state)]
+    return [*words, "--keys", str(keys / "agents" / "4")]
+
+
+async def started(folder: Path, cloud: Cloud, keys: Path, state: Path) -> Any:
+    words = command(folder, cloud.port, keys, state)
+    return await asyncio.create_subprocess_exec(*words, cwd=folder)
+
+
+def test_it_passes_all_vectors(agent_js: Path) -> None:
+    node = ["node", "vectors.mjs", str(FOLDER / "vectors.json")]
+    done = subprocess.run(
+        node, cwd=agent_js, capture_output=True, text=True, timeout=60, check=False
+    )
+    passed, _, checks, *_ = done.stdout.split()
+    assert done.returncode == 0, done.stdout
+    assert passed == checks
+    assert int(checks) > 200
+
+
+def test_a_wrong_vector_fails(agent_js: Path, tmp_path: Path) -> None:
+    vectors = json.loads((FOLDER / "vectors.json").read_text())
+    vectors["rounding"][0]["value"] += 1
+    vectors["rounds"][0]["steps"][2]["x"][0] += 1e-6
+    (tmp_path / "wrong.json").write_text(json.dumps(vectors))
+    node = ["node", "vectors.mjs", str(tmp_path / "wrong.json")]
+    done = subprocess.run(
+        node, cwd=agent_js, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 1
+    assert done.stdout.count("FAILED") == 2
+
+
+def test_the_same_run_with_an_agent_of_ours_in_its_place_gives_the_same_states(
+    agent_js: Path, paper: Problem, keys: Path, tmp_path: Path
+) -> None:
+    plan = plan_for(paper)
+
+    async def main(javascript: bool) -> tuple[Any, Any, Any]:
+        folder = tmp_path / str(javascript)
+        folder.mkdir()
+        numbers = OTHERS if javascript else range(1, 8)
+        store = folder / "run.db"
+        async with serving(plan, keys, store, rounds=ROUNDS, seed=SEED) as cloud:
+            ours = [
+                asyncio.create_task(
+                    member(paper, [i], cloud, keys, folder, allow_simulated=True).run()
+                )
+                for i in numbers
+            ]
+            state = folder / "4.json"
+            process = await started(agent_js, cloud, keys, state) if javascript else None
+            result = await cloud.finished(linger=20)
+            ended = dict(zip(numbers, await asyncio.gather(*ours), strict=True))
+            if process is None:
+                fourth = np.array([*ended[4].last_x, *ended[4].x])
+            else:
+                assert await process.wait() == 0
+                kept = json.loads(state.read_text())
+                assert kept["round"] == ROUNDS
+                assert state.stat().st_mode & 0o077 == 0
+                fourth = np.array([*kept["x"], *kept["answer"]])
+        others = np.concatenate([[*ended[i].last_x, *ended[i].x] for i in OTHERS])
+        return result.price, others, fourth
+
+    with_js, with_python = run(main(True)), run(main(False))
+    for there, here in zip(with_js, with_python, strict=True):
+        np.testing.assert_allclose(there, here, rtol=0, atol=1e-9)
+
+
+async def test_killed_and_started_again_it_goes_on_from_its_state(
+    agent_js: Path, paper: Problem, keys: Path, tmp_path: Path
+) -> None:
+    store, state = tmp_path / "run.db", tmp_path / "4.json"
+    async with serving(plan_for(paper), keys, store, rounds=200) as cloud:
+        others = [asyncio.create_task(member(paper, [i], cloud, keys, tmp_path).run())
+                  for i in OTHERS]  # fmt: skip
+        for until in (20, 80):
+            process = await started(agent_js, cloud, keys, state)
+            await reached(cloud, until)
+            process.kill()
+            await process.wait()
+        process = await started(agent_js, cloud, keys, state)
+        result = await cloud.finished(linger=20)
+        assert await process.wait() == 0
+        await asyncio.gather(*others)
+    kept = json.loads(state.read_text())
+    assert kept["round"] == result.rounds == 200
+    assert kept["missed"] == []
+    assert result.refused == {}
+
+
+def test_it_stops_at_another_version_and_at_simulated_noise(
+    agent_js: Path, paper: Problem, keys: Path, tmp_path: Path
+) -> None:
+    async def main() -> list[tuple[int, bytes]]:
+        told = []
+        async with serving(
+            plan_for(paper), keys, tmp_path / "run.db", rounds=3, seed=SEED
+        ) as cloud:
+            words = command(agent_js, cloud.port, keys, tmp_path / "4.json")
+            for wrong in ("noise", "version"):
+                if wrong == "version":
+                    cloud._server.protocols = ("sottovoce.7",)
+                process = await asyncio.create_subprocess_exec(
+                    *[word for word in words if word != "--allow-simulated"],
+                    cwd=agent_js,
+                    stderr=asyncio.subprocess.PIPE,
+                )
+                _, said = await process.communicate()
+                told.append((process.returncode or 0, said))
+        return told
+
+    noise, version = run(main())
+    assert noise == (2, b"error: simulated noise: nothing would be private\n")
+    assert version == (2, b"error: version: the cloud does not speak sottovoce.6\n")

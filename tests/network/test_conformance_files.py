@@ -1,0 +1,110 @@
+"""The packaged schema and vectors are what the messages, machines and rounds give."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import msgpack  # type: ignore[import-untyped]
+import pytest
+from conformance_files import DECODE, FOLDER, TOLERANCE, schema, vectors, written
+
+from sottovoce.network.protocol.codec import MalformedError
+
+SCHEMA = json.loads((FOLDER / "schema.json").read_text(encoding="utf-8"))
+VECTORS = json.loads((FOLDER / "vectors.json").read_text(encoding="utf-8"))
+REMEDY = "run make vectors; a changed message needs a new version of the protocol"
+
+
+def test_the_schema_is_that_of_the_messages() -> None:
+    assert json.loads(written(schema())) == SCHEMA, REMEDY
+
+
+def test_the_vectors_are_what_machines_and_rounds_give() -> None:
+    made, rounds = json.loads(written(vectors())), VECTORS["rounds"]
+    for now, before in zip(made.pop("rounds"), rounds, strict=True):
+        steps = zip(now.pop("steps"), before["steps"], strict=True)
+        assert now == {key: value for key, value in before.items() if key != "steps"}, REMEDY
+        for here, there in steps:  # another processor may round exp differently
+            assert here == {k: pytest.approx(v, abs=TOLERANCE) for k, v in there.items()}, REMEDY
+    assert made == {key: value for key, value in VECTORS.items() if key != "rounds"}, REMEDY
+
+
+def violation(value: Any, rule: dict[str, Any]) -> str:
+    """What of a value a schema forbids, for the keywords that ours has."""
+    if "$ref" in rule:
+        return violation(value, SCHEMA["$defs"][rule["$ref"].rpartition("/")[2]])
+    if "anyOf" in rule:
+        found = [violation(value, one) for one in rule["anyOf"]]
+        return "" if "" in found else found[0]
+    if "enum" in rule:
+        return "" if value in rule["enum"] else "enum"
+    kinds: dict[str, Any] = {
+        "object": dict, "array": list, "string": str, "integer": int, "number": (int, float),
+        "boolean": bool, "null": type(None),
+    }  # fmt: skip
+    kind = rule["type"]
+    if not isinstance(value, kinds[kind]) or (isinstance(value, bool) and kind != "boolean"):
+        return "type"
+    if kind == "object":
+        names = rule["properties"]
+        if not set(rule["required"]) <= set(value) <= set(names) or rule["additionalProperties"]:
+            return "fields"
+        return next(filter(None, (violation(v, names[name]) for name, v in value.items())), "")
+    if kind == "array":
+        items = rule.get("prefixItems") or [rule["items"]] * len(value)
+        if not rule.get("minItems", 0) <= len(value) <= rule.get("maxItems", len(value)):
+            return "length"
+        return next(filter(None, map(violation, value, items)), "")
+    if kind == "string":
+        long = not rule.get("minLength", 0) <= len(value) <= rule.get("maxLength", len(value))
+        return "length" if long else ""
+    if kind in ("boolean", "null"):
+        return ""
+    low, high = rule.get("minimum", -1e999), rule.get("maximum", 1e999)
+    inside = low <= value <= high and value < rule.get("exclusiveMaximum", 1e999)
+    return "" if inside else "range"
+
+
+@pytest.mark.parametrize("case", VECTORS["frames"]["good"], ids=lambda case: case["name"])
+def test_good_vectors_satisfy_the_schema(case: dict[str, Any]) -> None:
+    side = {"agent": "FromAgent", "cloud": "FromCloud"}[case["from"]]
+    assert violation(case["content"], {"$ref": f"#/$defs/{side}"}) == ""
+
+
+def as_json(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: as_json(one) for key, one in value.items()}
+    if isinstance(value, list):
+        return [as_json(one) for one in value]
+    return value.hex() if isinstance(value, bytes) else value
+
+
+@pytest.mark.parametrize("case", VECTORS["frames"]["bad"], ids=lambda case: case["name"])
+def test_bad_vectors_are_refused_and_violate_the_schema(case: dict[str, Any]) -> None:
+    frame = bytes.fromhex(case["hex"])
+    assert case["code"] == "malformed"
+    with pytest.raises(MalformedError):
+        DECODE[case["from"]](frame)
+    try:
+        content = msgpack.unpackb(frame)
+    except ValueError:
+        return  # no MessagePack at all
+    side = {"agent": "FromAgent", "cloud": "FromCloud"}[case["from"]]
+    in_json = {"a configuration as bytes", "values as a text"}  # bytes are texts there, too
+    found = violation(as_json(content), {"$ref": f"#/$defs/{side}"})
+    assert bool(found) != (case["name"] in in_json)
+
+
+def test_schema_and_vectors_hold_nothing_private() -> None:
+    words = (FOLDER / "schema.json").read_text() + (FOLDER / "vectors.json").read_text()
+    assert "PRIVATE KEY" not in words
+
+
+def test_the_wheel_has_both_files() -> None:
+    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())
+    patterns = project["tool"]["setuptools"]["package-data"]["sottovoce.network.conformance"]
+    packed = {path.name for pattern in patterns for path in FOLDER.glob(pattern)}
+    assert packed == {"schema.json", "vectors.json"}
