@@ -12,6 +12,7 @@ from typing import Any, Final, Literal, final
 
 from sottovoce.algorithm.algorithm import Algorithm
 from sottovoce.algorithm.dual_averaging import DualAveraging
+from sottovoce.algorithm.price_memory import PriceMemory
 from sottovoce.arguments import websocket_address
 from sottovoce.errors import InputError
 from sottovoce.network import STALL_SECONDS
@@ -63,6 +64,7 @@ class CloudResult:
     held: int  # agent-rounds of this process in which a last contribution was reused
     refused: dict[str, int]  # by code, by this process; contributions clipped as well
     confirmed: bool | None = None  # whether the answer passed the test; None: the plan has none
+    memory: PriceMemory | None = None  # for the warm start of another run
 
 
 @final
@@ -78,6 +80,8 @@ class Cloud(Service[CloudResult]):
         listen: address and port; port 0 takes a free one.
         algorithm: ``DualAveraging()`` by default; for a plan with another release than sums, the
             algorithm that works with it.
+        warm_start: the ``memory`` of an earlier run's result: prices and what its cloud learnt. It
+            is public: never that of a simulation of private data. The same is needed to continue.
         straggler: "wait" for every agent, or "hold": the last contribution of agents that miss the
             ``deadline`` (seconds) counts again. Refused for a plan that hides a trajectory.
         ledger: accounts of the agents; the run is charged there before round 1, and every round
@@ -101,6 +105,7 @@ class Cloud(Service[CloudResult]):
     store: str | os.PathLike[str]
     listen: tuple[str, int] = ("127.0.0.1", 0)
     algorithm: Algorithm | None = None
+    warm_start: PriceMemory | None = None
     straggler: Straggler = "wait"
     deadline: float | None = None
     ledger: Ledger | None = None
@@ -127,6 +132,7 @@ class Cloud(Service[CloudResult]):
             raise InputError(f"stall must be a positive number of seconds, got {self.stall}")
         super().__init__(range(1, plan.cloud.agents + 1))
         self._began = 0.0
+        self._rounds: Rounds
         self._store: CloudStore
         self._machine: CloudMachine
         self._runner: CloudRunner
@@ -181,6 +187,7 @@ class Cloud(Service[CloudResult]):
             held=self._metrics.held,
             refused=dict(self._metrics.refused),
             confirmed=self._machine.confirmed,
+            memory=self._rounds.memory(self.rounds),
         )
 
     async def stop(self) -> None:
@@ -197,7 +204,15 @@ class Cloud(Service[CloudResult]):
         algorithm = DualAveraging() if self.algorithm is None else self.algorithm
         noise: Noise = "secure" if seed is None else "simulated"
         run_id = store.run.run_id
-        config = make_config(plan, algorithm, rounds=self.rounds, noise=noise, run_id=run_id)
+        warm = self.warm_start
+        config = make_config(
+            plan,
+            algorithm,
+            rounds=self.rounds,
+            noise=noise,
+            run_id=run_id,
+            warm_start=None if warm is None else warm.fingerprint,
+        )
         setup = setup_of(plan, config)  # refuses what cannot be carried out, before it is paid for
         store.pin(config)
         check_store(plan, store)
@@ -207,7 +222,7 @@ class Cloud(Service[CloudResult]):
         else:
             sampler = SimulatedSampler(noisy_sigma(plan), seed, done=store.released)
         note("preparing", rounds=store.released)  # takes the store's rounds again
-        rounds = Rounds(plan, algorithm, sampler, self.rounds)
+        self._rounds = rounds = Rounds(plan, algorithm, sampler, self.rounds, warm)
         last, silent = resumed(store, rounds, setup, secure=seed is None)
         receipts, hold = (
             ReceiptSigner(round_key(self._folder), config.hash),
