@@ -117,6 +117,9 @@ class Database(Protocol):
     def stamp(self, table: str) -> Stamp | None:
         """Whose tables these are; None if ``table`` does not exist."""
 
+    def restamp(self, table: str, stamp: Stamp) -> None:
+        """Change that, within a transaction."""
+
     def create(self, tables: Sequence[str], stamp: Stamp, *rows: Statement) -> None:
         """Make tables and their first rows in one transaction, unless they are there."""
 
@@ -197,13 +200,16 @@ class _Sqlite(sqlite3.Connection):
         )
         return application, version
 
+    def restamp(self, table: str, stamp: Stamp) -> None:
+        self.execute(f"PRAGMA application_id = {stamp[0]}")
+        self.execute(f"PRAGMA user_version = {stamp[1]}")
+
     def create(self, tables: Sequence[str], stamp: Stamp, *rows: Statement) -> None:
         if self.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
             return
         self.execute("PRAGMA journal_mode = WAL")
         with transaction(self, write=True):
-            self.execute(f"PRAGMA application_id = {stamp[0]}")
-            self.execute(f"PRAGMA user_version = {stamp[1]}")
+            self.restamp("", stamp)
             for statement, values in [*((table, ()) for table in tables), *rows]:
                 self.execute(statement, values)
 
@@ -293,6 +299,9 @@ class _Postgres:
             return None
         return (0, 0) if marks is None else (int(marks[1]), int(marks[2]))
 
+    def restamp(self, table: str, stamp: Stamp) -> None:
+        self.execute(f"COMMENT ON TABLE {table} IS 'sottovoce {stamp[0]} {stamp[1]}'")
+
     def create(self, tables: Sequence[str], stamp: Stamp, *rows: Statement) -> None:
         schema, table = self._address.schema, tables[0].split()[2]
         with transaction(self, write=True):
@@ -302,7 +311,7 @@ class _Postgres:
             if self.stamp(table) is None:
                 for statement, values in [*((sql, ()) for sql in tables), *rows]:
                     self.execute(statement, values)
-                self.execute(f"COMMENT ON TABLE {table} IS 'sottovoce {stamp[0]} {stamp[1]}'")
+                self.restamp(table, stamp)
 
     def faults(self, tables: Sequence[str] = ()) -> str:
         return ""  # checksums of pages are the server's

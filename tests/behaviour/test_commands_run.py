@@ -20,8 +20,8 @@ pytestmark = pytest.mark.core
 COMMANDS = [
     "check", "plan", "advise", "compare", "simulate", "plot", "audit", "cloud", "helper", "agent",
     "gateway", "relay", "status", "demo", "paper", "identity init", "identity issue",
-    "identity revoke", "ledger grant", "ledger show", "conformance cloud", "conformance agent",
-    "conformance files",
+    "identity revoke", "ledger grant", "ledger show", "ledger forecast", "conformance cloud",
+    "conformance agent", "conformance files",
 ]  # fmt: skip
 
 
@@ -266,6 +266,37 @@ def test_a_ledger_rounds_what_is_spent_up_and_what_remains_down(tmp_path: Path) 
     other = run_cli(*agent, "--epsilon", "1", "--hide", "everything")
     assert other.code == 2
     assert "bounds nothing there" in other.err
+
+
+def test_a_budget_by_period_is_granted_shown_and_forecast(tmp_path: Path) -> None:
+    book, agents = tmp_path / "budget.db", [f"--agent=x{i}" for i in range(1, 8)]
+    plan = ("--epsilon", "0.5", "--delta", "1e-5", "--hide", "offset", "--radius", "1")
+    grant = ("ledger", "grant", book, *agents, "--delta", "1e-5")
+    lifetime = ("--epsilon", "10", "--hide", "offset", "--radius", "1")
+    assert run_cli(*grant, *lifetime).code == 0
+    shown = run_cli(*grant[:-1], "1e-5", "--epsilon", "1", "--per", "day")
+    assert shown.code == 0
+    assert "all runs that begin within any 24 hours: (1, 1e-05), mu <= 0.268052;" in shown.out
+    forecast = ("ledger", "forecast", book, "gallery:paper", *plan, "--rounds", "50")
+    told = run_cli(*forecast, "--json")
+    assert told.code == 0
+    worst = told.json[0]
+    assert worst["runs"] == worst["per"]["day"] == 3
+    assert worst["in_all"] > 100
+    certificate = sv.certify(sv.gallery.paper().cloud)
+    hide = sv.Offset(radius=1.0, rounds=50)
+    charges = sv.plan(certificate, epsilon=0.5, delta=1e-5, hide=hide).charges()
+    for run in range(3):
+        assert sv.Ledger(book).unaffordable(charges) == {}
+        sv.Ledger(book).spend(f"run {run}", charges)
+    told = run_cli(*forecast, "--json")
+    assert told.code == 1
+    blocked = [agent for agent in told.json if agent["refusal"]]
+    assert {agent["agent"] for agent in blocked} == set(sv.Ledger(book).unaffordable(charges))
+    assert all(agent["runs"] == 0 and agent["next_at"].endswith("Z") for agent in blocked)
+    assert "would exceed its budget of mu" in run_cli(*forecast).out
+    (account,) = [a for a in run_cli("ledger", "show", book, "--json").json if a["agent"] == "x1"]
+    assert [period["per"] for period in account["periods"]] == ["day"]
 
 
 def test_identities_are_made_issued_and_revoked(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import time
 from dataclasses import replace
 from typing import Any
 
@@ -65,6 +66,12 @@ LEDGER = (
           "test_the_last_bit_of_a_budget_can_be_spent_and_no_more"),
     Fault("ledger forgets a charge", "spend", returning(),
           "test_the_last_bit_of_a_budget_can_be_spent_and_no_more"),
+    Fault("a clock set back frees a period", "ledger's time",
+          lambda _: lambda database: int(time.time()),
+          "test_a_clock_that_is_set_back_frees_nothing_and_stamps_no_earlier"),
+    Fault("a period forgets its runs", "window of a period",
+          lambda sound: lambda database, protected, per, now: dict.fromkeys(protected, 0),
+          "test_runs_of_one_second_share_its_window"),
     Fault("ledger does not wait for the disk", "ledger's connection", unsynchronised,
           "test_the_file_waits_for_the_disk_at_every_commit"),
     Fault("the last of two charges of one agent counts", "charges by agent",

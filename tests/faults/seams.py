@@ -49,6 +49,8 @@ SEAMS: Final = {
     "amount of a charge": "sottovoce.privacy.charge.amount",
     "charges by agent": "sottovoce.privacy.ledger._charge_by_agent",
     "spend": "sottovoce.privacy.ledger.Ledger.spend",
+    "ledger's time": "sottovoce.privacy.periods.ledger_time",
+    "window of a period": "sottovoce.privacy.periods.recent_totals",
     "ledger's connection": "sottovoce.privacy.fence.connect",
     "fence at start": "sottovoce.privacy.fence.require_fence",
     "fence that rises": "sottovoce.privacy.fence.Fence.rise",

@@ -59,6 +59,33 @@ def test_with_the_same_seed_the_iterates_equal_those_of_solve(
     assert np.any(result.price > 0)  # the noise took part
 
 
+def test_a_series_of_two_runs_equals_simulate_and_its_start_is_part_of_the_configuration(
+    paper: Problem, keys: Path, tmp_path: Path
+) -> None:
+    plan = plan_for(paper)
+    results: list[Any] = []
+    for name in ("first", "second"):
+        (tmp_path / name).mkdir()
+        warm = results[-1][0].memory if results else None
+        settings: dict[str, Any] = {"rounds": 20, "seed": 3, "warm_start": warm}
+        results.append(run(play(paper, plan, keys, tmp_path / name, **settings)))
+    alone = simulate(paper, plan, rounds=20, seed=3)
+    both = simulate(paper, plan, rounds=20, seed=3, warm_start=alone)
+    np.testing.assert_array_equal(results[1][1], both.x[0])
+    np.testing.assert_array_equal(results[1][0].price, both.price[0])
+
+    async def again(warm: Any) -> None:
+        async with serving(
+            plan, keys, tmp_path / "second" / "run.db", rounds=20, seed=3, warm_start=warm
+        ):
+            pass
+
+    run(again(alone.warm_start()))
+    for other in (None, both.warm_start()):
+        with pytest.raises(StoreError, match="warm_start"):
+            run(again(other))
+
+
 def test_files_that_a_finished_run_left_say_what_to_do_about_a_second(
     paper: Problem, keys: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -136,13 +136,41 @@ def test_stores_and_ledgers_of_another_schema_or_kind_are_refused(server: Server
     for table, words, refusal, kind in (
         ("rounds", f"sottovoce {0x53564F43} {SCHEMA - 1}", f"must have schema version {SCHEMA}", 0),
         ("rounds", "somebody's notes", "is not a store of a run", 0),
-        ("accounts", f"sottovoce {int.from_bytes(b'svlg')} 1", "must have schema version 2", 1),
+        ("accounts", f"sottovoce {int.from_bytes(b'svlg')} 1", "must have schema version 3", 1),
         ("accounts", "somebody's accounts", "is not a ledger", 1),
     ):
         server.rows(url, comment.format(table, words.replace("'", "''")))
         with pytest.raises((StoreError, PrivacyError), match=refusal) as caught:
             Ledger(url) if kind else CloudStore(url)
         assert PASSWORD not in str(caught.value)
+
+
+def test_budgets_by_period_hold_and_an_older_ledger_is_brought_up_to_date(
+    server: Server, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ledger, now = Ledger(url), [1_800_000_000.0]
+    monkeypatch.setattr("time.time", lambda: now[0])
+    ledger.grant(["a"], 20.0, 1e-5, hide="offset", radius=1.0)
+    server.rows(url, "DROP TABLE periods")
+    stamp = f"sottovoce {int.from_bytes(b'svlg')} 2"
+    server.rows(url, f"COMMENT ON TABLE accounts IS '{stamp}'")
+    with pytest.raises(PrivacyError, match="must have schema version 3, got 2"):
+        ledger.accounts()
+    ledger = Ledger(url)
+    ledger.grant_period(["a"], 1.0, 1e-5, per="hour")
+    ledger.grant_period(["a"], 1.5, 1e-5, per="day")
+    budget = ledger.account("a").periods[0].budget
+    charge = Charge(agent="a", protected=Protected("offset", 1.0), mu=budget, allowance=budget)
+    ledger.spend("one", [charge])
+    for clock in (0.0, 3600.0, -7200.0):
+        now[0] = 1_800_000_000.0 + clock
+        with pytest.raises(BudgetError, match="per hour.*again at 2027-01-15T09:00:01Z"):
+            ledger.spend("two", [charge])
+    (told,) = ledger.forecast([charge])
+    assert (told.runs, told.per) == (0, {"hour": 1, "day": 2})
+    now[0] = 1_800_003_601.0
+    ledger.spend("two", [charge])
+    assert [p.per for p in ledger.account("a").periods] == ["hour", "day"]
 
 
 def test_several_runs_share_a_database_by_schemas(url: str) -> None:

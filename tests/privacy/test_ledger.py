@@ -202,7 +202,7 @@ def test_what_is_not_a_ledger_is_refused_and_left_alone(tmp_path: Path) -> None:
     ("version", "remedy"),
     [
         (1, "does not say for which adjacency.*grant that much in a new file"),
-        (3, "use the release"),
+        (4, "use the release"),
     ],
 )
 def test_another_schema_version_is_refused_and_left_alone(
@@ -212,7 +212,7 @@ def test_another_schema_version_is_refused_and_left_alone(
         database.execute(f"PRAGMA user_version = {version}")
     database.close()
     before = file_of(ledger).read_bytes()
-    with pytest.raises(PrivacyError, match=f"must have schema version 2, got {version}.*{remedy}"):
+    with pytest.raises(PrivacyError, match=f"must have schema version 3, got {version}.*{remedy}"):
         Ledger(file_of(ledger))
     assert file_of(ledger).read_bytes() == before
 

@@ -2,28 +2,43 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from sottovoce.cli.console import console, picked, show_result
-from sottovoce.cli.options import REQUIRED, one_number, option, with_options
+from sottovoce.cli.options import (
+    REQUIRED,
+    ProblemName,
+    RunOptions,
+    load,
+    one_number,
+    option,
+    run_rounds,
+    study,
+    with_options,
+)
 from sottovoce.errors import InputError
 from sottovoce.network import CERTIFICATE_DAYS
 from sottovoce.tables import PlainTable
 
 if TYPE_CHECKING:
-    from sottovoce.privacy.ledger import Account
+    from sottovoce.privacy.ledger import Ledger
+    from sottovoce.privacy.standing import Account, AgentForecast
 
 identity_group = typer.Typer(help="Keys and certificates for a cloud and its agents.")
-ledger_group = typer.Typer(help="Lifetime privacy budgets of agents.", no_args_is_help=True)
+ledger_group = typer.Typer(
+    help="Privacy budgets of agents, for their lifetime and by period.", no_args_is_help=True
+)
 
 Folder = Annotated[Path, typer.Option("--dir", help="folder of the authority and the cloud")]
 Days = Annotated[int, typer.Option(min=0, help="how long certificates last")]
 LedgerName = Annotated[str, typer.Argument(metavar="LEDGER", help="its file, or postgresql://...")]
 
 DIGITS = 5
+_MOST_REFUSALS = 5  # that a table spells out
 
 
 @identity_group.command("init")
@@ -125,24 +140,25 @@ def show_command(ledger: LedgerName, json: bool = False) -> None:
 
     Example: sottovoce ledger show budget.db
     """
-    from sottovoce.database import address_of
-    from sottovoce.privacy.ledger import Ledger
-
-    address = address_of("ledger", ledger)
-    if address.file is not None and not address.file.exists():
-        raise InputError(f"{ledger} must exist, got no such file: grant a budget first")
-    accounts = Ledger(ledger).accounts()
-    name = address.file.name if address.file else address.name
+    opened, name = _opened(ledger)
+    accounts = opened.accounts()
     title = f"Budgets in {name}: granted as epsilon, delta; spent in Gaussian-DP mu"
     columns = ("agent", "protects", "radius", "granted as", "spent", "mu/radius", "remaining")
     rows = tuple(map(_cells, accounts))
-    table = PlainTable(title=title, columns=columns, rows=rows, framed=True)
-    figures = ("epsilon", "delta", "budget", "spent", "spent_per_radius", "remaining")
+    tables = [PlainTable(title=title, columns=columns, rows=rows, framed=True)]
+    if any(account.periods for account in accounts):
+        tables.append(_period_table(accounts))
+    figures = ("epsilon", "delta", "budget", "spent", "remaining")
     data = [
-        {"agent": a.agent, **picked(a.protected, "hide", "radius"), **picked(a, *figures)}
+        {
+            "agent": a.agent,
+            **picked(a.protected, "hide", "radius"),
+            **picked(a, *figures, "spent_per_radius"),
+            "periods": [picked(p, "per", *figures) for p in a.periods],
+        }
         for a in accounts
     ]
-    show_result(data, table, json=json)
+    show_result(data, *tables, json=json)
 
 
 @ledger_group.command("grant")
@@ -150,26 +166,126 @@ def show_command(ledger: LedgerName, json: bool = False) -> None:
 def grant_command(
     ledger: LedgerName,
     agent: list[str] = option(REQUIRED, "agent's name; repeat for several"),
-    epsilon: str = option(REQUIRED, "lifetime privacy loss, e.g. 'ln(3)'"),
-    delta: str = option(REQUIRED, "lifetime failure probability"),
-    hide: str = option(REQUIRED, "what is protected: trajectory, offset or everything"),
+    epsilon: str = option(REQUIRED, "privacy loss, e.g. 'ln(3)'"),
+    delta: str = option(REQUIRED, "failure probability"),
+    hide: str | None = option(None, "what is protected: trajectory, offset or everything"),
     radius: str | None = option(None, "how far apart behaviours may be; not for everything"),
+    per: Literal["hour", "day", "week", "30-days"] | None = option(
+        None, "what all runs within any hour, day, week or 30 days may spend"
+    ),
 ) -> None:
     """Grant agents a lifetime budget; it may be changed later, never below what is spent.
+
+    With --per, what all runs that begin within any such period may spend together, beside the
+    lifetime budget and in its terms: both must cover a run.
 
     Example: sottovoce ledger grant budget.db --agent x1 --agent x2 --epsilon 'ln(3)' --delta 0.05
     --hide trajectory --radius 1
     """
     from sottovoce.privacy.ledger import Ledger
 
-    Ledger(ledger).grant(
-        agent,
-        one_number(epsilon, "epsilon"),
-        one_number(delta, "delta"),
-        hide=hide,
-        radius=None if radius is None else one_number(radius, "radius"),
-    )
+    pair = one_number(epsilon, "epsilon"), one_number(delta, "delta")
+    if per is not None:
+        if hide is not None or radius is not None:
+            raise InputError(
+                "--hide and --radius must be left out with --per, got one: they are those of the "
+                "lifetime budget"
+            )
+        Ledger(ledger).grant_period(agent, *pair, per=per)
+    elif hide is None:
+        raise InputError("--hide must be given for a lifetime budget, got none: say --hide offset")
+    else:
+        least = None if radius is None else one_number(radius, "radius")
+        Ledger(ledger).grant(agent, *pair, hide=hide, radius=least)
     show_command(ledger)
+
+
+@ledger_group.command("forecast")
+@with_options
+def forecast_command(
+    ledger: LedgerName,
+    problem: ProblemName,
+    promise: RunOptions,
+    rounds: int | None = None,
+    method: str = "joint",
+    split: bool = option(False, "a cloud and a helper that do not collude each add the noise"),
+    json: bool = False,
+) -> None:
+    """Show how many runs of a plan the budgets still allow, and who ends first.
+
+    The plan is that of the cloud with the same options. Figures hold if no other run spends from
+    the same accounts; counts are rounded down. Exit code 1 if an agent cannot afford the next run
+    now.
+
+    Example: sottovoce ledger forecast budget.db examples/paper --hide offset --radius 0.1
+    """
+    opened, name = _opened(ledger)
+    with study(problem) as (report, _):
+        stated = load(problem, agents=())
+        plan = promise.plan(
+            stated,
+            public=True,
+            rounds=run_rounds(stated, rounds),
+            method=method,
+            split=split,
+            progress=report,
+        )
+    forecasts = opened.forecast(plan.charges())
+    blocked = [forecast for forecast in forecasts if forecast.refusal]
+    columns = ("agent", "now", "in all", "within a period", "next may begin")
+    table = PlainTable(
+        title=f"Runs of this plan that {name} allows, who ends first, first",
+        columns=columns,
+        rows=tuple(map(_forecast_cells, forecasts)),
+        notes=tuple(forecast.refusal for forecast in blocked[:_MOST_REFUSALS]),
+        framed=True,
+    )
+    figures = ("agent", "runs", "in_all", "per", "next_at", "refusal")
+    show_result([picked(forecast, *figures) for forecast in forecasts], table, json=json)
+    if blocked:
+        raise typer.Exit(1)
+
+
+def _opened(ledger: str) -> tuple[Ledger, str]:
+    """A ledger that exists, and what people call it."""
+    from sottovoce.database import address_of
+    from sottovoce.privacy.ledger import Ledger
+
+    address = address_of("ledger", ledger)
+    if address.file is not None and not address.file.exists():
+        raise InputError(f"{ledger} must exist, got no such file: grant a budget first")
+    return Ledger(ledger), address.file.name if address.file else address.name
+
+
+def _period_table(accounts: Sequence[Account]) -> PlainTable:
+    from sottovoce.privacy.statement import down, period_promise, up
+
+    rows, promises = [], dict[str, None]()
+    for account in accounts:
+        for period in account.periods:
+            granted = f"{up(period.epsilon, DIGITS)}, {up(period.delta, DIGITS)}"
+            spent, left = up(period.spent, DIGITS), down(period.remaining, DIGITS)
+            rows.append((account.agent, period.per, granted, spent, left))
+            promises[period_promise(period, account.budget)] = None
+    return PlainTable(
+        title="Budgets by period: the window that ends now",
+        columns=("agent", "per", "granted as", "spent", "remaining"),
+        rows=tuple(rows),
+        notes=tuple(promises),
+        framed=True,
+    )
+
+
+def _forecast_cells(forecast: AgentForecast) -> tuple[str, ...]:
+    def count(runs: int | None) -> str:
+        return "any" if runs is None else f"{runs:,}"
+
+    periods = ", ".join(f"{count(runs)} per {per}" for per, runs in forecast.per.items())
+    when = forecast.next_at if forecast.refusal else "now"
+    return (
+        forecast.agent, count(forecast.runs), count(forecast.in_all), periods or "-",
+        when or "never",
+    )  # fmt: skip
 
 
 def _cells(account: Account) -> tuple[str, ...]:

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from sottovoce.algorithm.algorithm import CloudStep, PriceRounds
 from sottovoce.algorithm.dual_averaging import DualAveraging
+from sottovoce.algorithm.price_memory import REMEMBERED, PriceMemory
 from sottovoce.algorithm.public_sum import Ball, Level, PublicCost, PublicSum
 from sottovoce.errors import InputError
 from sottovoce.formula.derive import gradient, hessian
@@ -19,8 +20,12 @@ from sottovoce.formula.tape import Array
 from sottovoce.kernels.core.plain import BALL, LEVEL, NORM, PEAK, SMOOTH
 from sottovoce.kernels.lower import TapeBuilder, TapeCode, registers_of
 from sottovoce.kernels.variant import core
+from sottovoce.problem.agents import read_only
 
 RUNAWAY: Final = 1e20  # prices from here on have diverged, as in core.cloud_step
+
+_REMEMBERED: Final = ("mean_price", "mean_sum", "aim", "covariance", "response", "slope")
+"""The fields of ``PriceMemory`` that are parts of a cloud's memory, in its order."""
 
 
 @final
@@ -31,19 +36,28 @@ class CloudKernel:
         public: C and the noise.
         algorithm: the constants of dual averaging.
         planned: whether releases are noisy, so that the answer is an average.
+        warm: what an earlier run learnt, to begin with.
 
     Attributes:
-        price: lambda(k), what is sent to agents; 0 before round 1.
+        price: lambda(k), what is sent to agents; before round 1 that of ``warm``, or 0.
         answer: the prices to report.
         released: the releases, averaged with the answer's weights; 0 without a plan.
         memory: what the cloud remembers between rounds, and scratch.
         kept: the memory without scratch.
     """
 
-    def __init__(self, public: PublicSum, algorithm: DualAveraging, *, planned: bool) -> None:
+    def __init__(
+        self,
+        public: PublicSum,
+        algorithm: DualAveraging,
+        *,
+        planned: bool,
+        warm: PriceMemory | None = None,
+    ) -> None:
         kernel = core()
         unit = np.array(public.unit, dtype=np.float64)
         p = unit.size
+        begun = 0 if warm is None else warm.begun
         self.price, self.answer, self.released = np.zeros(p), np.zeros(p), np.zeros(p)
         self.memory = np.zeros(kernel.memory_size(p))
         self.kept = self.memory[: kernel.kept_size(p)]
@@ -56,11 +70,14 @@ class CloudKernel:
         }  # fmt: skip
         constants = {
             "memory_power": algorithm.memory, "doubt": algorithm.doubt, "reach": algorithm.reach,
-            "theta": algorithm.theta, "start": algorithm.start, "planned": planned,
+            "theta": algorithm.theta, "start": algorithm.start, "planned": planned, "begun": begun,
         }  # fmt: skip
         regions = _regions(tuple(public.regions))
         registers = {"phi_registers": regions["phi_registers"].copy()}  # every cloud writes its own
         self.core = kernel.CloudCore(arrays | regions | registers, constants)
+        if warm is not None:
+            self.price[:] = self.answer[:] = warm.price
+            _recall(self.memory, unit, warm)
 
     def round(self, k: int, y: Array, *, share: float, steer: float = 0.0) -> bool:
         """Take the release of round k in, in the units of the sums; fill ``price``.
@@ -91,6 +108,53 @@ class CloudKernel:
         with np.errstate(all="ignore"):
             self.core.nearest(np.array(v, dtype=np.float64), d, u, self._work, priced)
         return u
+
+
+def price_memory(
+    memory: Array, answer: Array, public: PublicSum, labels: Sequence[str], rounds: int
+) -> PriceMemory:
+    """Return what the run after this one may begin with.
+
+    Args:
+        memory: of a ``CloudKernel``, its scratch at the end may be left out.
+        answer: its prices to report.
+        public: the run's.
+        labels: what people call the sums.
+        rounds: rounds done, those that it began with included.
+    """
+    views, unit = _views(memory, answer.size), np.array(public.unit, dtype=np.float64)
+    factors = _factors(unit)
+    return PriceMemory(
+        labels=tuple(labels),
+        rounds=rounds,
+        count=float(memory[0]),
+        price=read_only(answer),
+        **{name: read_only(views[name] / factor) for name, factor in factors.items()},
+    )
+
+
+def _recall(memory: Array, unit: Array, warm: PriceMemory) -> None:
+    """Fill the memory of a cloud that begins with what an earlier run learnt."""
+    memory[0] = max(1.0, REMEMBERED * warm.count)
+    for name, factor in _factors(unit).items():
+        _views(memory, unit.size)[name][:] = getattr(warm, name) * factor
+
+
+def _views(memory: Array, p: int) -> dict[str, Array]:
+    """The parts of a cloud's memory that outlast a run, see ``core.cloud_step.kept_size``."""
+    size = core().entries(p)
+    vectors = memory[2 : 2 + 3 * p].reshape(3, p)
+    matrices = memory[2 + 4 * p :][: 3 * size].reshape(3, *((p, p) if size == p * p else (p,)))
+    return dict(zip(_REMEMBERED, (*vectors, *matrices), strict=True))
+
+
+def _factors(unit: Array) -> dict[str, Array]:
+    """What turns these parts into units of the noise."""
+    u = unit
+    squared, ratio = np.outer(u, u), np.outer(1.0 / u, u)
+    if core().entries(u.size) < u.size**2:
+        squared, ratio = squared.diagonal(), ratio.diagonal()
+    return dict(zip(_REMEMBERED, (u, 1.0 / u, 1.0 / u, squared, ratio, 1.0 / squared), strict=True))
 
 
 @final
@@ -128,11 +192,11 @@ class PythonCloud:
 
 
 def make_cloud(
-    algorithm: PriceRounds, public: PublicSum, *, planned: bool
+    algorithm: PriceRounds, public: PublicSum, *, planned: bool, warm: PriceMemory | None = None
 ) -> CloudKernel | PythonCloud:
     """Return the cloud of an algorithm with prices."""
     if isinstance(algorithm, DualAveraging):
-        return CloudKernel(public, algorithm, planned=planned)
+        return CloudKernel(public, algorithm, planned=planned, warm=warm)
     assert isinstance(algorithm, CloudStep)  # noqa: S101  there is no other kind
     return PythonCloud(algorithm, public, planned=planned)
 

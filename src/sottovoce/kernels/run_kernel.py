@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sottovoce.algorithm.dual_averaging import DualAveraging
+from sottovoce.algorithm.price_memory import PriceMemory
 from sottovoce.algorithm.public_sum import PublicSum
 from sottovoce.formula.tape import Array
 from sottovoce.kernels.cloud_kernel import CloudKernel, PythonCloud
@@ -70,6 +71,7 @@ class Run:
         fleets: with their states; named agents are fleets of one.
         release: offset, noise and grid.
         cloud: C and the constants of dual averaging; None runs Algorithm 1.
+        warm: what an earlier run's cloud learnt, to begin with.
         threads: how many, at most.
 
     Attributes:
@@ -84,10 +86,12 @@ class Run:
         release: Release,
         cloud: tuple[PublicSum, DualAveraging] | None,
         *,
+        warm: PriceMemory | None = None,
         threads: int = 1,
     ) -> None:
         p = release.offset.size
         self.fleets, self._release, self._cloud_of = list(fleets), release, cloud
+        self._warm = warm
         self.mu, self.failed_round = np.zeros(p), np.zeros(1)
         self.cloud = self._new_cloud()
         self.chunks = _chunks(fleets, p)
@@ -130,7 +134,8 @@ class Run:
     def _new_cloud(self) -> CloudKernel | None:
         if self._cloud_of is None:
             return None
-        return CloudKernel(*self._cloud_of, planned=self._release.grid is not None)
+        planned = self._release.grid is not None
+        return CloudKernel(*self._cloud_of, planned=planned, warm=self._warm)
 
     def _part(self, me: int) -> Any:
         """One thread's part; helpers work on copies of what is small."""

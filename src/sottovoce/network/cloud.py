@@ -12,6 +12,7 @@ from typing import Any, Final, final
 
 from sottovoce.algorithm.algorithm import Algorithm
 from sottovoce.algorithm.dual_averaging import DualAveraging
+from sottovoce.algorithm.price_memory import PriceMemory
 from sottovoce.arguments import websocket_address
 from sottovoce.errors import InputError
 from sottovoce.network import DEADLINE_SECONDS, STALL_SECONDS, Straggler
@@ -68,6 +69,7 @@ class CloudResult:
     held: int  # agent-rounds of this process in which a fallback or last contribution counted
     refused: dict[str, int]  # by code, by this process; contributions clipped as well
     confirmed: bool | None = None  # whether the answer passed the test; None: the plan has none
+    memory: PriceMemory | None = None  # for the warm start of another run
 
 
 @final
@@ -83,6 +85,8 @@ class Cloud(Service[CloudResult]):
         listen: address and port; port 0 takes a free one.
         algorithm: ``DualAveraging()`` by default; for a plan with another release than sums, the
             algorithm that works with it.
+        warm_start: the ``memory`` of an earlier run's result: prices and what its cloud learnt. It
+            is public: never that of a simulation of private data. The same is needed to continue.
         straggler: what counts in a round for agents that miss its deadline: "fallback", their
             public fallback contribution, which is that of the point of their public boxes nearest
             0; "hold", their last contribution again, refused for a plan that hides a trajectory.
@@ -112,6 +116,7 @@ class Cloud(Service[CloudResult]):
     store: str | os.PathLike[str]
     listen: tuple[str, int] = ("127.0.0.1", 0)
     algorithm: Algorithm | None = None
+    warm_start: PriceMemory | None = None
     straggler: Straggler = "fallback"
     deadline: float | None = None
     first_deadline: float | None = None
@@ -142,6 +147,7 @@ class Cloud(Service[CloudResult]):
             raise InputError(f"stall must be a positive number of seconds, got {self.stall}")
         super().__init__(range(1, plan.cloud.agents + 1))
         self._began = 0.0
+        self._rounds: Rounds
         self._store: CloudStore
         self._machine: CloudMachine
         self._runner: CloudRunner
@@ -196,6 +202,7 @@ class Cloud(Service[CloudResult]):
             held=self._metrics.held,
             refused=dict(self._metrics.refused),
             confirmed=self._machine.confirmed,
+            memory=self._rounds.memory(self.rounds),
         )
 
     async def stop(self) -> None:
@@ -212,7 +219,15 @@ class Cloud(Service[CloudResult]):
         algorithm = DualAveraging() if self.algorithm is None else self.algorithm
         noise: Noise = "secure" if seed is None else "simulated"
         run_id = store.run.run_id
-        config = make_config(plan, algorithm, rounds=self.rounds, noise=noise, run_id=run_id)
+        warm = self.warm_start
+        config = make_config(
+            plan,
+            algorithm,
+            rounds=self.rounds,
+            noise=noise,
+            run_id=run_id,
+            warm_start=None if warm is None else warm.fingerprint,
+        )
         setup = setup_of(plan, config)  # refuses what cannot be carried out, before it is paid for
         store.pin(config)
         check_store(plan, store)
@@ -221,7 +236,7 @@ class Cloud(Service[CloudResult]):
             sampler = deployed_sampler(plan)
         else:
             sampler = SimulatedSampler(noisy_sigma(plan), seed, done=store.released)
-        rounds = Rounds(plan, algorithm, sampler, self.rounds)
+        self._rounds = rounds = Rounds(plan, algorithm, sampler, self.rounds, warm)
         last, silent = resumed(store, rounds, setup, secure=seed is None)
         receipts = ReceiptSigner(round_key(self._folder), config.hash)
         self._machine = machine = CloudMachine(

@@ -30,6 +30,7 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     algorithm: Mapping[str, Any]  # its name and numbers
     rounds: int  # T
     noise: Noise  # "simulated" keeps nothing private
+    warm_start: str | None = None  # fingerprint of the prices and the slope that it begins with
     # What the plan hides ("hide", with "radius", None for everything, and "rounds"), by which
     # agents choose a substitute where their code fails, and for people the worst agent's figures.
     promise: Mapping[str, Any]

@@ -135,7 +135,12 @@ class Helper(Service[None]):
             read = read_config(text)
             rounds, algorithm = read.rounds, algorithm_of(read.algorithm)
             config = make_config(
-                self.plan, algorithm, rounds=rounds, noise="secure", run_id=read.run_id
+                self.plan,
+                algorithm,
+                rounds=rounds,
+                noise="secure",
+                run_id=read.run_id,
+                warm_start=read.warm_start,
             )
         except InputError:
             return None

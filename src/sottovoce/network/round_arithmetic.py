@@ -20,9 +20,10 @@ from sottovoce.algorithm.algorithm import (
     require_release,
 )
 from sottovoce.algorithm.dual_averaging import steering
+from sottovoce.algorithm.price_memory import PriceMemory
 from sottovoce.algorithm.public_sum import public_sums
 from sottovoce.errors import InputError
-from sottovoce.kernels.cloud_kernel import make_cloud
+from sottovoce.kernels.cloud_kernel import CloudKernel, make_cloud, price_memory
 from sottovoce.kernels.core.plain import LANES
 from sottovoce.kernels.run_kernel import normals, stream_seed
 from sottovoce.network.failures import DivergedError
@@ -78,13 +79,21 @@ class Rounds:
     """Turns the contributions of a round into the record that is committed and sent.
 
     ``y = s(x(k)) + w(k)`` and ``lambda(k+1) = cloud_round(y)``; or what ``plan.release`` makes of
-    states. The sampler has one output per noisy output of the plan, in order.
+    states. The sampler has one output per noisy output of the plan, in order. ``warm`` is what an
+    earlier run's cloud learnt from what it released.
     """
 
     def __init__(
-        self, plan: NoisePlan, algorithm: Algorithm, sampler: Sampler, rounds: int
+        self,
+        plan: NoisePlan,
+        algorithm: Algorithm,
+        sampler: Sampler,
+        rounds: int,
+        warm: PriceMemory | None = None,
     ) -> None:
         require_release(plan, algorithm)
+        if warm is not None:
+            warm.require_use(algorithm, plan.cloud.sums.labels())
         self._release: CloudRelease
         self._state: CloudState
         if isinstance(algorithm, GradientSteps):
@@ -92,7 +101,7 @@ class Rounds:
             self._release = plan.release.outputs(plan)
             self._state = plan.release.prices(plan, algorithm)
         else:
-            self._release, self._state = _Sums(plan), PriceState(plan, algorithm, rounds)
+            self._release, self._state = _Sums(plan), PriceState(plan, algorithm, rounds, warm)
         self._sampler = sampler
         self._grid = grid_of(noisy_sigma(plan))
         self._test = None if plan.feasible is None else AnswerTest(plan, rounds)
@@ -109,6 +118,10 @@ class Rounds:
         self._state.restart()
         if self._test is not None:
             self._test.restart()
+
+    def memory(self, k: int) -> PriceMemory | None:
+        """Return what the next run may begin with after round k; None without prices of sums."""
+        return self._state.price_memory(k) if isinstance(self._state, PriceState) else None
 
     def play(
         self,
@@ -218,24 +231,36 @@ class CloudState(Protocol):
 class PriceState:
     """The step of an algorithm with prices, the one that ``simulate`` takes."""
 
-    def __init__(self, plan: NoisePlan, algorithm: PriceRounds, rounds: int) -> None:
+    def __init__(
+        self, plan: NoisePlan, algorithm: PriceRounds, rounds: int, warm: PriceMemory | None
+    ) -> None:
         feasible = plan.feasible
         target = None if feasible is None else feasible.target
         self._public = public_sums(plan.cloud.sums, plan.domain, plan.released_sigma, target)
-        self._algorithm = algorithm
+        self._algorithm, self._warm = algorithm, warm
+        self._labels = plan.cloud.sums.labels()
         self._shares = noisy_shares(algorithm, rounds)
         self._steered, self._rounds = feasible is not None, rounds
         self.restart()
 
     def restart(self) -> None:
         """Forget all rounds."""
-        self._cloud = make_cloud(self._algorithm, self._public, planned=True)
+        self._cloud = make_cloud(self._algorithm, self._public, planned=True, warm=self._warm)
         self._copy()
 
     @property
     def memory(self) -> Array:
         """Prices, answer, averages, and what the algorithm keeps besides."""
         return np.concatenate(self._parts())
+
+    def price_memory(self, k: int) -> PriceMemory | None:
+        """Return what the next run may begin with after round k."""
+        if not isinstance(self._cloud, CloudKernel):
+            return None
+        rounds = k if self._warm is None else self._warm.begun + k
+        return price_memory(
+            self._cloud.memory, self._cloud.answer, self._public, self._labels, rounds
+        )
 
     def take(self, k: int, y: Array) -> None:
         """Turn the noisy sums of round k into lambda(k+1)."""

@@ -232,9 +232,15 @@ def _run(numbers: Integers) -> slice | Integers:
 
 
 def make_config(
-    plan: NoisePlan, algorithm: Algorithm, *, rounds: int, noise: Noise, run_id: str
+    plan: NoisePlan,
+    algorithm: Algorithm,
+    *,
+    rounds: int,
+    noise: Noise,
+    run_id: str,
+    warm_start: str | None = None,
 ) -> RunConfig:
-    """Return the configuration of a run under a plan."""
+    """Return the configuration of a run under a plan; ``warm_start`` is a fingerprint."""
     worst, goal = plan.guarantee(), plan.feasible
     outputs = [(o.kind, o.row, o.column, o.sigma) for o in plan.outputs]
     margins: tuple[Any, ...] = ()  # what a plan aims at; not what that costs, which is private
@@ -254,6 +260,7 @@ def make_config(
         algorithm=describe(algorithm),
         rounds=rounds,
         noise=noise,
+        warm_start=warm_start,
         promise={
             "hide": plan.hide.kind,
             "radius": plan.radius(worst.agent),

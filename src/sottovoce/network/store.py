@@ -291,5 +291,5 @@ def _stored(part: Part) -> _StoredPart:
 
 
 def _difference(stored: RunConfig, asked: RunConfig) -> str:
-    names = ("problem", "plan", "algorithm", "rounds", "noise", "promise", "run_id")
+    names = RunConfig.__struct_fields__
     return ", ".join(n for n in names if getattr(stored, n) != getattr(asked, n)) or "its format"

@@ -27,10 +27,11 @@ from sottovoce.database import Address, Database, connect, driver_errors, fault_
 from sottovoce.errors import InputError, PrivacyError, RollbackError, UnavailableError
 
 APPLICATION: Final = int.from_bytes(b"svlg")
-SCHEMA: Final = 2
+SCHEMA: Final = 3
 
 # radius: NULL for "everything"
 # spent: the exact sum of the squares in units of 4^-BITS, hexadecimal
+# at: the ledger's time in UTC, ISO 8601, which never falls
 # fence, digest: the last round of the run that may be sent
 TABLES: Final = (
     """CREATE TABLE accounts (
@@ -59,16 +60,34 @@ TABLES: Final = (
     allowance REAL NOT NULL,
     PRIMARY KEY (number, agent)
 ) WITHOUT ROWID""",
+    """CREATE TABLE periods (
+    agent TEXT NOT NULL REFERENCES accounts,
+    per TEXT NOT NULL,
+    epsilon REAL NOT NULL,
+    delta REAL NOT NULL,
+    budget REAL NOT NULL,
+    PRIMARY KEY (agent, per)
+) WITHOUT ROWID""",
 )
+_WITHOUT_PERIODS: Final = 2  # the schema before; all other tables are as they were
 
 
 def create_ledger(address: Address) -> None:
-    """Make an empty ledger unless there is one, whole or not at all."""
-    if address.file is None:
-        with ledger_errors(address.name), closing(connect(address)) as database:
-            database.create(TABLES, (APPLICATION, SCHEMA))
-    elif not address.file.exists():
+    """Make an empty ledger unless there is one, whole or not at all; bring an older one up to date.
+
+    After that the release that wrote it refuses it: it would not keep budgets by period.
+    """
+    if address.file is not None and not address.file.exists():
         _create_file(address.file)
+    with ledger_errors(address.name), closing(connect(address)) as database:
+        if address.file is None:
+            database.create(TABLES, (APPLICATION, SCHEMA))
+        older = (APPLICATION, _WITHOUT_PERIODS)
+        if database.stamp("accounts") == older:
+            with transaction(database, write=True, lock="accounts"):
+                if database.stamp("accounts") == older:  # another process may have been faster
+                    database.execute(TABLES[-1])
+                    database.restamp("accounts", (APPLICATION, SCHEMA))
 
 
 def _create_file(path: Path) -> None:

@@ -1,4 +1,4 @@
-"""What every agent has spent of its lifetime budget, across runs, restarts and crashes.
+"""What every agent has spent of its budgets, across runs, restarts and crashes.
 
 An account protects one thing, an adjacency with a radius: two lifetimes of the agent that, within
 every run, are adjacent in that sense. A run that was planned for another radius or adjacency is
@@ -20,25 +20,17 @@ on disk; release afterwards, and the ledger can be ahead of what was released, n
 
 from __future__ import annotations
 
+import math
 import os
-import time
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Final, TypeAlias, final
+from typing import Any, Final, final
 
 from sottovoce.database import Database, address_of
 from sottovoce.errors import BudgetError, InputError, PrivacyError
-from sottovoce.privacy.adjacency import Kind, kind_of
-from sottovoce.privacy.charge import (
-    Charge,
-    Protected,
-    amount,
-    ratio_up,
-    root_down,
-    root_up,
-    square_down,
-)
+from sottovoce.privacy.adjacency import kind_of
+from sottovoce.privacy.charge import Charge, Protected, amount, root_up, square_down
 from sottovoce.privacy.fence import (
     Digests,
     Fence,
@@ -47,42 +39,26 @@ from sottovoce.privacy.fence import (
     require_fence,
 )
 from sottovoce.privacy.gaussian import gdp_mu_of
-
-_Row: TypeAlias = tuple[str, Kind, float | None, float, float, float, str]
-"""An account as its table has it."""
+from sottovoce.privacy.periods import charge_of, ledger_time, per_of, utc_text
+from sottovoce.privacy.standing import (
+    Account,
+    AgentForecast,
+    account_of,
+    account_row,
+    accounts_now,
+    no_budget,
+    standings,
+)
 
 GRANT: Final = """
 INSERT INTO accounts VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT (agent) DO UPDATE SET
     hide = excluded.hide, radius = excluded.radius, epsilon = excluded.epsilon,
     delta = excluded.delta, budget = excluded.budget, spent = excluded.spent
 """
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Account:
-    """One agent's lifetime budget: mu of it, of all runs so far, and what one more run may have.
-
-    ``budget`` is the largest Gaussian-DP parameter that gives (epsilon, delta); ``spent`` is
-    rounded up, ``remaining`` down, both in terms of what the account protects.
-    """
-
-    agent: str
-    protected: Protected
-    epsilon: float
-    delta: float
-    budget: float
-    spent: float
-    remaining: float
-
-    @property
-    def spent_per_radius(self) -> float | None:
-        """``spent / radius``, rounded up; None for "everything".
-
-        Lifetimes that are ``d >= radius`` apart within every run have spent at most ``d`` times
-        this.
-        """
-        radius = self.protected.radius
-        return None if radius is None else ratio_up(self.spent, radius)
+GRANT_PERIOD: Final = """
+INSERT INTO periods VALUES (?, ?, ?, ?, ?) ON CONFLICT (agent, per) DO UPDATE SET
+    epsilon = excluded.epsilon, delta = excluded.delta, budget = excluded.budget
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,11 +114,7 @@ class Ledger:
                 bounds nothing of what is to be protected. Nothing is changed.
         """
         budget = float(gdp_mu_of(epsilon, delta))
-        protected = Protected(kind_of(hide), radius)
-        names = [agents] if isinstance(agents, str) else list(agents)
-        for name in names:
-            if not isinstance(name, str) or not name:
-                raise InputError(f"an agent's name must be a non-empty string, got {name!r}")
+        protected, names = Protected(kind_of(hide), radius), _names(agents)
         with ledger_transaction(self.address, write=True) as database:
             totals = _charge_anew(database, names, protected)
             for agent, spent in totals.items():
@@ -161,10 +133,35 @@ class Ledger:
                 ],
             )
 
+    def grant_period(
+        self, agents: str | Iterable[str], epsilon: float, delta: float, *, per: str
+    ) -> None:
+        """Set what all runs that begin within any ``per`` may spend together, beside the lifetime.
+
+        ``per`` is "hour", "day", "week" or "30-days", and what is protected is that of the account.
+        It holds from the next run on: granted lower than what the window has spent, it refuses
+        runs until enough of them are older.
+
+        Raises:
+            BudgetError: an agent has no lifetime budget. Nothing is changed.
+        """
+        budget, names, known = float(gdp_mu_of(epsilon, delta)), _names(agents), per_of(per)
+        with ledger_transaction(self.address, write=True) as database:
+            for agent in names:
+                if account_row(database, agent) is None:
+                    raise BudgetError(
+                        f"agent {agent!r} must have a lifetime budget beside one per {known}, got "
+                        "none: grant one first"
+                    )
+            rows = [(agent, known, epsilon, delta, budget) for agent in names]
+            database.executemany(GRANT_PERIOD, rows)
+
     def spend(self, run_id: str, charges: Iterable[Charge], note: str = "") -> None:
         """Record what a run will cost each of its agents, or refuse; call it BEFORE the release.
 
         sum_j mu_j^2 + mu^2 <= budget^2    for every agent, in its account's terms
+
+        over its lifetime, and over the window of each of its budgets by period.
 
         The same run_id with the same charges is the same run, restarted: it is not charged again.
         So a run_id must never be reused for fresh noise; `begin` sees to that.
@@ -210,15 +207,41 @@ class Ledger:
     def account(self, agent: str) -> Account:
         """Return one agent's account; refused if no budget was ever granted to it."""
         with ledger_transaction(self.address) as database:
-            row = _account_row(database, agent)
-        if row is None:
-            raise BudgetError(_no_budget(agent))
-        return _account(row)
+            row = account_row(database, agent)
+            if row is None:
+                raise BudgetError(no_budget(agent))
+            return accounts_now(database, {agent: row}, ledger_time(database))[agent][0]
 
     def accounts(self) -> tuple[Account, ...]:
         """Return all accounts, by name."""
         with ledger_transaction(self.address) as database:
-            return tuple(map(_account, database.execute("SELECT * FROM accounts ORDER BY agent")))
+            rows = database.execute("SELECT * FROM accounts ORDER BY agent").fetchall()
+            known = {row[0]: row for row in rows}
+            return tuple(
+                a for a, _ in accounts_now(database, known, ledger_time(database)).values()
+            )
+
+    def forecast(self, charges: Iterable[Charge]) -> tuple[AgentForecast, ...]:
+        """Return how many runs with these charges every agent can afford: who ends first, first."""
+        requested = _charge_by_agent("forecast", charges)
+        with ledger_transaction(self.address) as database:
+            now = ledger_time(database)
+            found, wrong = standings(database, requested, now)
+            listed = [standing.forecast(database, now) for standing in found]
+        none: dict[str, Any] = {"runs": 0, "in_all": 0, "per": {}, "next_at": None}
+        listed += [
+            AgentForecast(agent=agent, refusal=words, **none) for agent, words in wrong.items()
+        ]
+        return tuple(sorted(listed, key=_ends))
+
+    def unaffordable(self, charges: Iterable[Charge]) -> dict[str, str]:
+        """Return why, by agent, a run with these charges would be refused for it now.
+
+        A run of all others is admitted, unless another run spends from the same accounts first.
+        """
+        requested = _charge_by_agent("next run", charges)
+        with ledger_transaction(self.address) as database:
+            return _refusals(database, requested, ledger_time(database))[1]
 
     def spent(self, agent: str) -> float:
         """Return the Gaussian-DP parameter of all the agent's runs together, rounded up."""
@@ -227,9 +250,10 @@ class Ledger:
     def remaining(self, agent: str) -> float:
         """Return the largest Gaussian-DP parameter one more run may have, rounded down.
 
-        sqrt(budget^2 - sum_j mu_j^2)
+        sqrt(budget^2 - sum_j mu_j^2), over the lifetime or the window with the least
         """
-        return self.account(agent).remaining
+        account = self.account(agent)
+        return min(account.remaining, *(p.remaining for p in account.periods), math.inf)
 
     def history(self) -> tuple[Spend, ...]:
         """Return everything ever recorded, in order."""
@@ -239,7 +263,7 @@ class Ledger:
                 "FROM spends JOIN runs USING (number) ORDER BY number, agent"
             ).fetchall()
         return tuple(
-            Spend(run_id=run, charge=_charge(*row), note=note, at=at)
+            Spend(run_id=run, charge=charge_of(*row), note=note, at=at)
             for run, note, at, *row in rows
         )
 
@@ -268,10 +292,14 @@ def _spend(database: Database, run_id: str, requested: dict[str, Charge], note: 
             f"run {run_id!r} is already recorded with other agents or amounts: "
             "a different run needs another run_id"
         )
-    totals = _add_up(database, requested)
+    now = ledger_time(database)
+    totals, refusals = _refusals(database, requested, now)
+    if refusals:
+        first, others = next(iter(refusals.values())), len(refusals) - 1
+        more = f" (and {others} more agents)" if others else ""
+        raise BudgetError(f"{first}{more}; nothing was recorded")
     (number,) = database.execute("SELECT coalesce(max(number), 0) + 1 FROM runs").fetchone()
-    now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-    values = (number, run_id, note, now, 0, b"")
+    values = (number, run_id, note, utc_text(now), 0, b"")
     database.execute("INSERT INTO runs VALUES (?, ?, ?, ?, ?, ?)", values)
     database.executemany(
         "INSERT INTO spends VALUES (?, ?, ?, ?, ?, ?)",
@@ -294,34 +322,32 @@ def _recorded_charges(database: Database, run_id: str) -> dict[str, Charge] | No
     rows = database.execute(
         "SELECT agent, hide, radius, mu, allowance FROM spends WHERE number = ?", run
     )
-    return {row[0]: _charge(*row) for row in rows}
+    return {row[0]: charge_of(*row) for row in rows}
 
 
-def _add_up(database: Database, requested: dict[str, Charge]) -> dict[str, int]:
-    """Return every agent's new exact total, or refuse, naming the first agent in the way."""
-    totals, refusals = {}, []
-    for agent, charge in requested.items():
-        row = _account_row(database, agent)
-        if row is None:
-            refusals.append(_no_budget(agent))
-            continue
-        account = _account(row)
-        try:
-            units = amount(charge, account.protected)
-        except BudgetError as error:
-            refusals.append(str(error))
-            continue
-        totals[agent] = int(row[-1], 16) + units**2
-        if totals[agent] > square_down(account.budget):
-            refusals.append(
-                f"agent {agent!r} would exceed its lifetime budget of mu={account.budget!r} for "
-                f"{account.protected}: spent {account.spent!r}, asked {root_up(units**2)!r} (mu="
-                f"{charge.mu!r} for {charge.protected}), remaining {account.remaining!r}"
-            )
-    if refusals:
-        others = f" (and {len(refusals) - 1} more agents)" if len(refusals) > 1 else ""
-        raise BudgetError(f"{refusals[0]}{others}; nothing was recorded")
-    return totals
+def _refusals(
+    database: Database, requested: dict[str, Charge], now: int
+) -> tuple[dict[str, int], dict[str, str]]:
+    """Return every agent's new exact total, and by agent why the run is refused."""
+    found, wrong = standings(database, requested, now)
+    totals = {standing.account.agent: standing.total for standing in found}
+    words = {s.account.agent: s.refusal(database, now) for s in found}
+    words |= wrong
+    return totals, {agent: words[agent] for agent in requested if words[agent]}
+
+
+def _ends(forecast: AgentForecast) -> tuple[float, float, str]:
+    """In which order agents end."""
+    in_all, now = (math.inf if n is None else n for n in (forecast.in_all, forecast.runs))
+    return in_all, now, forecast.agent
+
+
+def _names(agents: str | Iterable[str]) -> list[str]:
+    names = [agents] if isinstance(agents, str) else list(agents)
+    for name in names:
+        if not isinstance(name, str) or not name:
+            raise InputError(f"an agent's name must be a non-empty string, got {name!r}")
+    return names
 
 
 def _charge_anew(database: Database, agents: list[str], protected: Protected) -> dict[str, int]:
@@ -329,41 +355,13 @@ def _charge_anew(database: Database, agents: list[str], protected: Protected) ->
     totals = dict.fromkeys(agents, 0)
     changed = set()
     for agent in agents:
-        row = _account_row(database, agent)
-        if row is not None and _account(row).protected == protected:
+        row = account_row(database, agent)
+        if row is not None and account_of(row).protected == protected:
             totals[agent] = int(row[-1], 16)
         elif row is not None:
             changed.add(agent)
     if changed:
         for row in database.execute("SELECT agent, hide, radius, mu, allowance FROM spends"):
             if row[0] in changed:
-                totals[row[0]] += amount(_charge(*row), protected) ** 2
+                totals[row[0]] += amount(charge_of(*row), protected) ** 2
     return totals
-
-
-def _account_row(database: Database, agent: str) -> _Row | None:
-    requested = database.execute("SELECT * FROM accounts WHERE agent = ?", (agent,))
-    row: _Row | None = requested.fetchone()
-    return row
-
-
-def _account(row: _Row) -> Account:
-    agent, hide, radius, epsilon, delta, budget, spent = row
-    total = int(spent, 16)
-    return Account(
-        agent=agent,
-        protected=Protected(hide, radius),
-        epsilon=epsilon,
-        delta=delta,
-        budget=budget,
-        spent=root_up(total),
-        remaining=root_down(square_down(budget) - total),
-    )
-
-
-def _charge(agent: str, hide: Kind, radius: float | None, mu: float, allowance: float) -> Charge:
-    return Charge(agent=agent, protected=Protected(hide, radius), mu=mu, allowance=allowance)
-
-
-def _no_budget(agent: str) -> str:
-    return f"agent {agent!r} has no budget granted: grant one first"

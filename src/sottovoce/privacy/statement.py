@@ -8,19 +8,24 @@ from __future__ import annotations
 
 import math
 from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
+from fractions import Fraction
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from sottovoce.privacy.adjacency import Adjacency, Everything, Offset, Trajectory
+from sottovoce.privacy.charge import root_up, units_up
 from sottovoce.privacy.feasibility import Feasibility, Margin
-from sottovoce.privacy.gaussian import Attacker
+from sottovoce.privacy.gaussian import Attacker, epsilon_of
+from sottovoce.privacy.periods import SPANS
 from sottovoce.privacy.trust import TRUST_STATEMENTS
 
 if TYPE_CHECKING:
     from sottovoce.privacy.noise_plan import Guarantee, NoisePlan
+    from sottovoce.privacy.periods import PeriodBudget
 
 
+_PERIODS_TOGETHER = (7, 30, 365)
 _MOST_LINES = 12  # outputs or margins that a text lists
 
 
@@ -131,6 +136,24 @@ def guarantee_facts(promised: Guarantee) -> dict[str, str]:
         "hidden": promised.hidden,
         "trust": TRUST_STATEMENTS[promised.trust.kind],
     }
+
+
+def period_promise(period: PeriodBudget, lifetime: float) -> str:
+    """Return what a budget by period promises, for one period and for many.
+
+    Args:
+        period: the budget.
+        lifetime: that of the lifetime, as mu.
+    """
+    square, pairs = units_up(Fraction(period.budget)) ** 2, []
+    for count in _PERIODS_TOGETHER:
+        mu = min(root_up(count * square), lifetime)
+        pairs.append(f"{count} together ({up(epsilon_of(mu, period.delta))}, {up(period.delta)})")
+    return (
+        f"all runs that begin within any {SPANS[period.per]}: ({up(period.epsilon)}, "
+        f"{up(period.delta)}), mu <= {up(period.budget)}; {', '.join(pairs)}; never more than the "
+        f"lifetime's mu <= {up(lifetime)}"
+    )
 
 
 def _noise_lines(plan: NoisePlan) -> list[str]:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, final
 import numpy as np
 from numpy.typing import NDArray
 
+from sottovoce.algorithm.price_memory import PriceMemory
 from sottovoce.arguments import path_of
 from sottovoce.errors import InputError
 from sottovoce.problem.agents import Array, read_only
@@ -27,9 +28,9 @@ if TYPE_CHECKING:
     from sottovoce.simulation.runs import SimulationRequest
     from sottovoce.simulation.summary import Summary
 
-_Kind = TypeVar("_Kind", "Result", "Trace", "Transcript", "Assessment")
+_Kind = TypeVar("_Kind", "Result", "Trace", "Transcript", "Assessment", "PriceMemory")
 
-FORMAT = 6
+FORMAT = 7
 """The version of result files; a file with a higher one is refused."""
 
 SADDLE_STATES = 3000
@@ -156,6 +157,8 @@ class Result:
         transcript: every released number, if asked for.
         origin: what was asked for; a result from a file has none.
         assessed: what it means for its problem, in a result from a file.
+        memory: what the first run's cloud learnt, for a warm start; None if that run failed, or of
+            an algorithm that learns nothing.
     """
 
     x: Array
@@ -179,6 +182,7 @@ class Result:
     assessed: Assessment | None = field(default=None, repr=False)
     released: Array | None = None
     confirmed: NDArray[np.bool_] | None = None
+    memory: PriceMemory | None = None
 
     def __post_init__(self) -> None:
         for part in (self, self.trace, self.transcript):
@@ -201,6 +205,22 @@ class Result:
         """``|lambda - lambda_hat|`` of every run at its end, if the saddle point is known."""
         hat = self.saddle_price
         return None if hat is None else np.linalg.norm(self.price - hat, axis=1)
+
+    def warm_start(self, *, shift: int = 0) -> PriceMemory:
+        """Return what the first run's cloud learnt, for ``sv.simulate(..., warm_start=...)``.
+
+        It follows from prices and noisy sums alone. Of a simulation they are not private.
+
+        Args:
+            shift: by how many steps the horizon has moved on, where sums are a list such as the
+                hours of a day: entry 1 + shift becomes entry 1, and the first come back at the end.
+        """
+        if self.memory is None:
+            raise InputError(
+                "a warm start must be from a run of sv.DualAveraging() that did not fail, got "
+                f"{self!r}: begin without warm_start"
+            )
+        return self.memory.shifted(shift) if shift else self.memory
 
     def assessment(self) -> Assessment:
         """What it means for its problem: objective, constraints, accuracy, promise."""
@@ -266,6 +286,8 @@ class Result:
             values = meta["facts"] | arrays
             if "transcript" not in values:  # None is a fact
                 values["transcript"] = _unflatten(Transcript, values, "transcript.")
+            if "memory" not in values:
+                values["memory"] = _unflatten(PriceMemory, values, "memory.")
             values["trace"] = _unflatten(Trace, values, "trace.")
             values["assessed"] = _unflatten(Assessment, values, "assessed.")
             return _unflatten(Result, values)
@@ -375,7 +397,7 @@ def _flatten(value: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
     """The fields of a dataclass and of those inside it, by their names."""
     for entry in fields(value):
         part = getattr(value, entry.name)
-        if isinstance(part, Trace | Transcript | Assessment):
+        if isinstance(part, Trace | Transcript | Assessment | PriceMemory):
             yield from _flatten(part, f"{prefix}{entry.name}.")
         else:
             yield prefix + entry.name, part

@@ -15,11 +15,12 @@ from numpy.typing import NDArray
 
 from sottovoce.algorithm.algorithm import Algorithm, GradientSteps
 from sottovoce.algorithm.dual_averaging import DualAveraging, steering
+from sottovoce.algorithm.price_memory import PriceMemory
 from sottovoce.algorithm.public_sum import PublicSum, public_sums
 from sottovoce.formula.canonical import add
 from sottovoce.formula.expression import Expression, number
 from sottovoce.formula.tape import Tape, tape
-from sottovoce.kernels.cloud_kernel import make_cloud
+from sottovoce.kernels.cloud_kernel import CloudKernel, make_cloud, price_memory
 from sottovoce.kernels.fleet_kernel import MEASURES, FleetKernel, FleetStates
 from sottovoce.kernels.run_kernel import (
     PythonRun,
@@ -54,6 +55,7 @@ class SimulationRequest:
         price0: prices, or multipliers, at the start.
         saddle: x_hat and the prices there, if known.
         marks: after how many rounds to measure, in order.
+        warm: what the cloud begins with.
     """
 
     problem: Problem
@@ -68,6 +70,7 @@ class SimulationRequest:
     saddle: Saddle | None
     marks: NDArray[np.int64]
     transcript: bool
+    warm: PriceMemory | None = None
 
     @property
     def gradient(self) -> bool:
@@ -309,8 +312,8 @@ class Runs:
             steps.mu[:] = s.price0
             return steps
         if isinstance(algorithm, DualAveraging) and not self._in_python:
-            return Run(fleets, release, (layout.public, algorithm), threads=team)
-        cloud = make_cloud(algorithm, layout.public, planned=s.plan is not None)
+            return Run(fleets, release, (layout.public, algorithm), warm=s.warm, threads=team)
+        cloud = make_cloud(algorithm, layout.public, planned=s.plan is not None, warm=s.warm)
         return PythonRun(fleets, release, cloud, algorithm.theta)
 
     def tasks(self, done: int, until: int, steps: Array) -> list[Task]:
@@ -429,6 +432,14 @@ class Runs:
         if self._layout.grid is not None:
             ends["released"] = np.array([state["released"] for state in states])
         return ends
+
+    def price_memory(self, done: int) -> PriceMemory | None:
+        """Return what the first run's cloud learnt; None if it failed, or had no prices."""
+        s, cloud = self._request, self._runs[0].cloud
+        if not isinstance(cloud, CloudKernel) or self._runs[0].failed_round[0]:
+            return None
+        labels, before = s.problem.cloud.sums.labels(), 0 if s.warm is None else s.warm.begun
+        return price_memory(cloud.memory, cloud.answer, self._layout.public, labels, before + done)
 
 
 def _cloud_arrays(run: Run | PythonRun) -> dict[str, Array]:

@@ -6,9 +6,8 @@ import os
 from collections.abc import Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import replace
-from pathlib import Path
 from time import perf_counter
-from typing import Any, TypeVar, final
+from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -21,6 +20,7 @@ from sottovoce.algorithm.algorithm import (
     require_release,
 )
 from sottovoce.algorithm.dual_averaging import DualAveraging
+from sottovoce.algorithm.price_memory import PriceMemory
 from sottovoce.arguments import array, entries, instance, whole
 from sottovoce.errors import InputError
 from sottovoce.kernels.core.plain import LANES
@@ -33,21 +33,13 @@ from sottovoce.problem.fingerprint import fingerprint
 from sottovoce.problem.local import require_no_rows
 from sottovoce.problem.problem import Problem
 from sottovoce.progress import Progress, silent, watched
-from sottovoce.simulation.result import (
-    QUANTITIES,
-    SADDLE_STATES,
-    Result,
-    Trace,
-    Transcript,
-    read_npz,
-    write_npz,
-)
+from sottovoce.simulation.checkpoint import Checkpoint
+from sottovoce.simulation.result import QUANTITIES, SADDLE_STATES, Result, Trace, Transcript
 from sottovoce.simulation.runs import Layout, Runs, Saddle, SimulationRequest, layout_of
 from sottovoce.simulation.scatter import executor_of, interruptible, scatter, split_runs
 
 _Part = TypeVar("_Part", Result, Trace, Transcript)
 _SLICE_SECONDS = 0.25  # between checks for Ctrl-C, reports of progress and checkpoints
-_SAVE_SECONDS = 10.0  # between two savings of a checkpoint
 _FIRST_SLICE = 64  # rounds
 _LONGEST_SLICE = 1 << 14  # rounds, whose steps still fit in the cache
 _DEFAULT_RECORDS = 1000
@@ -68,6 +60,7 @@ def simulate(
     algorithm: Algorithm | None = None,
     x0: ArrayLike | None = None,
     mu0: ArrayLike | None = None,
+    warm_start: Result | PriceMemory | None = None,
     record: ArrayLike | None = None,
     transcript: bool = False,
     checkpoint: str | os.PathLike[str] | None = None,
@@ -76,7 +69,7 @@ def simulate(
     saddle: tuple[ArrayLike, ArrayLike] | None = None,
     executor: Executor | Any = None,
 ) -> Result:
-    """Run rounds k = 1, 2, ... from x(1) = x0 and prices 0.
+    """Run rounds k = 1, 2, ... from x(1) = x0 and prices 0, or those of ``warm_start``.
 
     ``lambda(k+1) = cloud_round(s(x(k)) + w(k))``, then ``x_i(k+1) = argmin over X_i of
     f_i + lambda(k+1)'h_i``, proximal; or gradient steps of both. Noise is
@@ -93,6 +86,8 @@ def simulate(
             default.
         mu0: for gradient steps, multipliers at the start, 0 by default. Plain numbers: they
             must not depend on an agent's state, since no noise hides them.
+        warm_start: an earlier result with the same sums, or its ``warm_start(shift=...)``: prices
+            and what was learnt of them, of its first run, for all runs. Agents begin anew.
         record: after how many rounds to measure; by default about 1,000, log-spaced.
         transcript: whether to keep every released number (small solves only).
         checkpoint: a file to save to every few seconds and to resume from if it exists.
@@ -136,6 +131,7 @@ def simulate(
             saddle=_find_saddle(problem, saddle, gradient=gradient),
             marks=_check_recorded_rounds(record, round_count),
             transcript=transcript,
+            warm=_check_warm_start(problem, chosen, warm_start),
         )
         if transcript and round_count * request.runs * request.released > _MOST_TRANSCRIPT_NUMBERS:
             raise InputError(
@@ -283,6 +279,18 @@ def _check_start_prices(problem: Problem, mu0: ArrayLike | None, *, gradient: bo
     return mu
 
 
+def _check_warm_start(
+    problem: Problem, algorithm: Algorithm, earlier: Result | PriceMemory | None
+) -> PriceMemory | None:
+    """Return what the cloud begins with."""
+    if earlier is None:
+        return None
+    warm = earlier.warm_start() if isinstance(earlier, Result) else earlier
+    instance("warm_start", warm, PriceMemory, "an earlier result of sv.simulate")
+    warm.require_use(algorithm, problem.cloud.sums.labels())
+    return warm
+
+
 def _check_recorded_rounds(record: ArrayLike | None, rounds: int) -> NDArray[np.int64]:
     """Return after how many rounds to measure, in order; by default about 1,000, log-spaced."""
     if record is None:
@@ -333,6 +341,7 @@ def _execute(
         saddle_x=hat_x,
         saddle_price=hat_price,
         trace=Trace(k=request.marks[:records].copy(), **traced),
+        memory=engine.price_memory(done) if isinstance(engine, Runs) else None,
         transcript=_make_transcript(layout, engine.transcript[:, :done])
         if request.transcript
         else None,
@@ -414,47 +423,8 @@ def _hash_request(request: SimulationRequest, layout: Layout) -> str:
         (np.array(list(layout.entries), dtype=np.int64), list(layout.entries.values())),
         (s.start, s.price0, layout.domain, layout.sigma, s.saddle, s.marks),
         (public.lower, public.upper, public.unit, public.noisy),
+        None if s.warm is None else s.warm.fingerprint,
     )
-
-
-@final
-class Checkpoint:
-    """A file that is rewritten now and then with all that rounds change.
-
-    Args:
-        path: the file.
-        identity: a file of another simulation is refused.
-        arrays: what rounds change.
-    """
-
-    def __init__(
-        self, path: str | os.PathLike[str], identity: str, arrays: dict[str, Array]
-    ) -> None:
-        self._path, self._identity, self._arrays = Path(path), identity, arrays
-        self._saved = perf_counter()
-        if not self._path.parent.is_dir():
-            raise InputError(f"checkpoint must lie in a folder that exists, got {self._path}")
-
-    def resume(self) -> int:
-        """Fill the arrays from the file, if there is one, and return the rounds it had done."""
-        if not self._path.exists():
-            return 0
-        meta, arrays = read_npz(self._path, kind="checkpoint")
-        if meta["identity"] != self._identity:
-            raise InputError(
-                f"checkpoint {self._path} must belong to the same problem, plan, algorithm and "
-                "arguments, got one of another simulation: remove it or name another file"
-            )
-        for name, target in self._arrays.items():
-            np.copyto(target, arrays[name])
-        return int(meta["done"])
-
-    def save(self, done: int, *, now: bool) -> None:
-        """Write the file if the last time was a while ago, or in any case if ``now``."""
-        if now or perf_counter() - self._saved > _SAVE_SECONDS:
-            meta = {"kind": "checkpoint", "identity": self._identity, "done": done}
-            write_npz(self._path, meta, self._arrays)
-            self._saved = perf_counter()
 
 
 def _advance_in_slices(

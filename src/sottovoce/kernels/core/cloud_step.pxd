@@ -13,6 +13,7 @@ cdef struct CloudView:
     double theta             # of the agents' proximal terms
     double start
     bint planned             # releases are noisy: the answer is their average
+    Py_ssize_t begun         # rounds that count as done before the first, 0 without a memory
     double* mean_price       # lbar; these and those below point into memory
     double* mean_sum         # ybar
     double* aim              # u

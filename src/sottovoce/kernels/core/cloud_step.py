@@ -97,6 +97,9 @@ def cloud_round(cloud, k, y, share, steer):
     With a plan the answer averages the prices whose releases it averages; without one it is the
     last. Steering aims prices so that the average of all releases, not the last ones, meets C.
 
+    A run that begins with an earlier one's memory goes on as its round ``begun + k``. Its first
+    release teaches nothing: agents have heard no price yet.
+
     Args:
         cloud: the cloud's state and what is public.
         k: the round, from 1.
@@ -115,7 +118,9 @@ def cloud_round(cloud, k, y, share, steer):
             project(cloud.released, ones, cloud.public_set, nearest, rest)
             for o in range(p):
                 y[o] += steer * (cloud.released[o] - nearest[o])
-    bounded: cython.bint = cloud_step(cloud, k, y)
+    bounded: cython.bint = True
+    if k > 1 or cloud.begun == 0:
+        bounded = cloud_step(cloud, k + cloud.begun, y)
     if not cloud.planned:
         for o in range(p):
             cloud.answer[o] += share * (cloud.price[o] - cloud.answer[o])
@@ -330,7 +335,7 @@ class CloudCore:
 
     Args:
         arrays: by name, those of ``CloudView`` and ``PublicSet``; all are kept as they are.
-        constants: ``memory_power, doubt, reach, theta, start, planned``.
+        constants: ``memory_power, doubt, reach, theta, start, planned, begun``.
     """
 
     def __init__(self, arrays, constants):

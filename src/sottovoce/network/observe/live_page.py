@@ -38,8 +38,9 @@ from sottovoce.network.transport.server import (
     connection_of,
     require_role,
 )
-from sottovoce.privacy.ledger import Account, Ledger
+from sottovoce.privacy.ledger import Ledger
 from sottovoce.privacy.noise_plan import NoisePlan
+from sottovoce.privacy.standing import Account
 from sottovoce.privacy.statement import down, up
 
 STATUS_SECONDS: Final = 1.0  # how old a status may be: a fleet takes time to count
