@@ -162,7 +162,7 @@ class Component:
     affine: BoolArray
 
     @staticmethod
-    def of(
+    def build(
         forms: Sequence[Expression],
         variables: Sequence[Expression],
         nondecreasing: frozenset[Expression] = frozenset(),
@@ -175,7 +175,7 @@ class Component:
             affine=np.array([_affine(forms[0], symbol) for symbol in variables], dtype=np.bool_),
         )
 
-    def over(self, box: Interval) -> tuple[Interval, Interval]:
+    def enclose(self, box: Interval) -> tuple[Interval, Interval]:
         """Enclose the expression (count,) and its gradient (n, count) on boxes (n, count).
 
         The natural enclosure is cut down by the mean-value form, c the middle of the box:
@@ -248,7 +248,7 @@ class Norm:
         along that variable within that box. Those of a vector are the slopes of half its squared
         length, sum_i c_i dc_i; those of a matrix tell only how strongly each variable moves it.
         """
-        pairs = [component.over(box) for component in self.components]
+        pairs = [component.enclose(box) for component in self.components]
         if self.sign:
             value, slope = pairs[0]
             return (value.upper, slope) if self.sign > 0 else (-value.lower, -slope)

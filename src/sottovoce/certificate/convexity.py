@@ -79,14 +79,17 @@ def convexity(expr: Expression, box: Box, *, parameters: Collection[Expression] 
         rule = _broken_rule(expr, box, parameters)
         return Judgement(status="fails", detail=f"{why}: {rule}" if rule else why, witness=witness)
 
-    rules, variables = ConvexityRules(region.variables, CertifiedSigns(region)), region.of(f)
+    rules, variables = (
+        ConvexityRules(region.variables, CertifiedSigns(region)),
+        region.variables_of(f),
+    )
     hessian = Hessian(f, region) if is_smooth(f) else None
     if hessian is not None and hessian.constant and not f.symbols <= set(variables):
         # A quadratic with parameters: one matrix per agent says it all, in intervals.
         strict = hessian.definite(budget=_BUDGET)
         if strict is not None:
             return _proven(strict, variables, "rules of convex calculus")
-    strict = rules.of(f).convex
+    strict = rules.curvature(f).convex
     if strict is not None:
         # Of a quadratic the rules know all there is to know; second derivatives do not see where
         # slopes jump.
@@ -116,7 +119,7 @@ def _broken_rule(expr: Expression, box: Box, parameters: Collection[Expression])
     ends = {s: (float(np.min(low)), float(np.max(high))) for s, (low, high) in box.items()}
     states = set(box) - set(parameters)
     values = {s: np.atleast_1d(np.asarray(box[s][0], dtype=np.float64)) for s in parameters}
-    proven = ConvexityRules(states, BoxSigns(ends, values)).of(expr)
+    proven = ConvexityRules(states, BoxSigns(ends, values)).curvature(expr)
     if proven.kind == "concave":
         return f"{brief(expr)} is concave"
     return "" if proven.is_convex else proven.why
@@ -140,7 +143,7 @@ def smoothness(
             return Judgement(status="proven", detail=SMOOTH)
         detail = "its slope jumps at some points, where subgradients take its place"
         return Judgement(status="note", detail=detail)
-    derivatives = _derivatives(f, region.of(f), order)
+    derivatives = _derivatives(f, region.variables_of(f), order)
     singular = _undefined(derivatives, region)
     if singular is not None:
         witness, why = singular

@@ -139,7 +139,7 @@ def _linear(family: Constraint, column: Mapping[Expression, int]) -> Any:
     """The weights of a family over the states of named agents; None if it has anything else."""
     if family.linear is None or family.rest or family.sums:
         return None
-    return family.linear.over(column, len(column))
+    return family.linear.matrix(column, len(column))
 
 
 def _nonlinear_components(sums: Sums) -> Iterator[Expression]:

@@ -65,7 +65,7 @@ class ProofRegion:
         """How many boxes there are."""
         return max((bound.size for bound in self.lower.values()), default=1)
 
-    def of(self, expr: Expression) -> tuple[Expression, ...]:
+    def variables_of(self, expr: Expression) -> tuple[Expression, ...]:
         """The variables that ``expr`` depends on."""
         free = expr.symbols
         return tuple(s for s in self.variables if s in free)
@@ -128,7 +128,7 @@ class Hessian:
 
     def __init__(self, expr: Expression, region: ProofRegion) -> None:
         self.region = region
-        self.variables = region.of(expr)
+        self.variables = region.variables_of(expr)
         self.symbols = in_order(expr.symbols)
         n = len(self.variables)
         place = {s: k for k, s in enumerate(self.variables)}

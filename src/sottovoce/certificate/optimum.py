@@ -255,7 +255,7 @@ def _describe(
     forces = np.maximum(mu, -g)[~numeric.equality]
     active = numeric.equality | (mu + g > 0.0) | (g >= -TOLERANCE)
     inside = movable & (distance > TOLERANCE)
-    pressed = movable & ~inside & (np.abs(multipliers) > STRICT)
+    at_active_bound = movable & ~inside & (np.abs(multipliers) > STRICT)
     return ReferenceOptimum(
         x=read_only(x),
         mu=read_only(mu[:m]),
@@ -267,7 +267,7 @@ def _describe(
         active=_indices(active[:m]),
         dependent=_dependent(numeric, jacobian, inside, active),
         margin=float(min(np.min(forces, initial=np.inf), np.min(bounds, initial=np.inf))),
-        flat=_flat(numeric, saddle, jacobian, movable & ~pressed),
+        flat=_flat(numeric, saddle, jacobian, movable & ~at_active_bound),
         iterations=saddle.iterations,
     )
 
@@ -294,9 +294,9 @@ def _flat(
     moves = sparse.diags_array(free * 1.0)
     largest = float(np.max(np.abs(hessian.data), initial=0.0)) or 1.0
     shifted = moves @ hessian @ moves / largest + sparse.diags_array(np.where(free, CURVED, 1.0))
-    pressing = numeric.equality | (saddle.mu > STRICT)
-    solver.factor(shifted, _unit_slopes(jacobian, pressing, free), ANGLE)
-    none = np.zeros(pressing.size)
+    strongly_active = numeric.equality | (saddle.mu > STRICT)
+    solver.factor(shifted, _unit_slopes(jacobian, strongly_active, free), ANGLE)
+    none = np.zeros(strongly_active.size)
     share = _kernel_share(lambda v: solver.solve(-CURVED * free * v, none)[0], free.size)
     return _indices(free & (share > SHARE))
 

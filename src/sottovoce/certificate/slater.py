@@ -21,7 +21,7 @@ from sottovoce.formula.expression import ZERO, symbol
 from sottovoce.problem.agents import Array, Group, lower_bounds, read_only, upper_bounds
 from sottovoce.problem.constraints import Constraint
 from sottovoce.problem.linear_rows import linear_rows
-from sottovoce.problem.local import MET, box_of
+from sottovoce.problem.local import ROW_TOLERANCE, box_of
 from sottovoce.problem.numeric import Numeric, numeric_of
 from sottovoce.problem.problem import CloudView, Problem
 
@@ -72,11 +72,11 @@ def slater_point(cloud: CloudView, domain: Sequence[Group]) -> SlaterPoint:
             best, least = point, worst
         if least < 0.0:
             break
-    if small and not (constraints.equal.all() and constraints.missed(best) <= MET):
+    if small and not (constraints.equal.all() and constraints.missed(best) <= ROW_TOLERANCE):
         best = _best(constraints, [best, *_points_of_most_slack(cloud, domain)])
     best.flags.writeable = False
     upper = constraints.upper(best)
-    if constraints.missed(best) > MET:
+    if constraints.missed(best) > ROW_TOLERANCE:
         row = int(np.argmax(np.where(constraints.equal, np.abs(upper), -np.inf)))
         detail = (
             "a point of the box that meets the equalities must exist, got none: "
@@ -127,7 +127,7 @@ class _Constraints:
     def upper(self, x: Array) -> Array:
         """Certified upper bounds of ``g(x)``, shape (m,), infinite where g may be undefined."""
         fleets = [
-            replace(f, group=replace(f.group, lower=f.of(x), upper=f.of(x)))
+            replace(f, group=replace(f.group, lower=f.select(x), upper=f.select(x)))
             for f in (member.fleet for member in self.rows.members)
         ]
         _, above = row_ranges(fleets, self.equal.size, where_defined=False)
@@ -178,7 +178,7 @@ def _meet_equalities(constraints: _Constraints, domain: Sequence[Group], start: 
         if missed < least:
             best, least = x, missed
         stopped = free & (((x <= lower) & (step < 0)) | ((x >= upper) & (step > 0)))
-        if least <= MET / 1e3 or not stopped.any():
+        if least <= ROW_TOLERANCE / 1e3 or not stopped.any():
             break
         free = free & ~stopped
     return np.array(best)
@@ -195,7 +195,9 @@ def _solution(gram: Array, right: Array) -> Array:
 
 def _best(constraints: _Constraints, points: Sequence[Array]) -> Array:
     """The point that meets the equalities; of several that do, the one with the largest slack."""
-    return min(points, key=lambda x: (max(constraints.missed(x), MET), constraints.worst(x)))
+    return min(
+        points, key=lambda x: (max(constraints.missed(x), ROW_TOLERANCE), constraints.worst(x))
+    )
 
 
 def _points_of_most_slack(cloud: CloudView, domain: Sequence[Group]) -> list[Array]:

@@ -193,9 +193,9 @@ class _ProblemWriter:
             return expr
         names = {self._owner[s] for s in expr.symbols}
         if len(names) == 1:
-            return self.single[names.pop()].of(expr)
+            return self.single[names.pop()].smooth(expr)
         if expr.op in NONSMOOTH:
-            return self.shared.of(expr)
+            return self.shared.smooth(expr)
         return rebuild(expr, [self.formula(a) for a in expr.args])
 
     def family(self, family: Constraint) -> Constraint:
@@ -207,7 +207,7 @@ class _ProblemWriter:
 def _over(groups: Sequence[Group], families: Sequence[Constraint]) -> tuple[Constraint, ...]:
     """The same rows over the wider groups."""
     wider = {group.name: group for group in groups}
-    return tuple(family.over(wider) for family in families)
+    return tuple(family.with_groups(wider) for family in families)
 
 
 def _widened(

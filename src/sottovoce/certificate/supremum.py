@@ -335,13 +335,13 @@ def _search(
     used = _symbols(forms)
     variables = [s for s in box if s in used] or [_NOTHING]
     components = tuple(
-        Component.of(equal_forms, variables, fact)
+        Component.build(equal_forms, variables, fact)
         for equal_forms, fact in zip(forms, task.facts, strict=True)
     )
     domain = interval(*np.transpose([box[s] for s in variables]))
     objectives = [Norm(components=components, columns=task.columns)]
     if len(components) == 1:  # both signs, the larger first
-        value, _ = components[0].over(interval(domain.lower[:, None], domain.upper[:, None]))
+        value, _ = components[0].enclose(interval(domain.lower[:, None], domain.upper[:, None]))
         first = 1 if value.upper[0] >= -value.lower[0] else -1
         objectives = [Norm(components=components, sign=sign) for sign in (first, -first)]
     left = _affordable(forms, len(variables)) if task.budget is None else task.budget

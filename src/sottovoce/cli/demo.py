@@ -295,14 +295,14 @@ class _Demo:
 
         began = last = time.monotonic()
         k = 0
-        with shown(patience=0.0) as tell:
+        with shown(patience=0.0) as report:
             while self.running[0].poll() is None:
                 if time.monotonic() - began > LIMIT_SECONDS:
                     raise SottovoceError("the demo takes too long: run fewer --rounds")
                 self._require_healthy()
                 if (run := await status()) is not None:
                     now, done = time.monotonic(), run["round"]
-                    tell(
+                    report(
                         f"round {done:,} of {self.rounds:,}, {(done - k) / (now - last):,.0f} "
                         f"rounds/s, {run['connected']} of {run['agents']} agents connected",
                         done / self.rounds,

@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
+from itertools import accumulate, pairwise
 from itertools import count as count_from
 from typing import TYPE_CHECKING, Any, TypeAlias, final
 
@@ -250,8 +251,8 @@ class Agents(NDArrayOperatorsMixin, Sequence[State]):
     def alone(self, formula: Expression, place: int) -> Expression:
         """A template's formula for agent ``place`` (from 0), parameters filled in."""
         template = self.template
-        own = np.ravel(np.asarray(self._state(place), dtype=object))
-        values = dict(zip(template.symbols, own, strict=True))
+        state = np.ravel(np.asarray(self._state(place), dtype=object))
+        values = dict(zip(template.symbols, state, strict=True))
         values |= {s: number(float(a[place])) for s, a in template.parameters.items()}
         return rewritten(formula, values)
 
@@ -420,6 +421,17 @@ def _symbols(name: str, dim: int) -> tuple[Expression, ...]:
     return tuple(symbol(s) for s in names)
 
 
+def state_columns(groups: Sequence[Group]) -> list[slice]:
+    """Return where the states of every group lie among all, one agent after the other."""
+    ends = accumulate((group.count * group.dim for group in groups), initial=0)
+    return [slice(*span) for span in pairwise(ends)]
+
+
+def agent_numbers(groups: Sequence[Group]) -> list[range]:
+    """Return the numbers of every group's agents, from 1 on as files count."""
+    return [range(*span) for span in pairwise(accumulate((g.count for g in groups), initial=1))]
+
+
 def lower_bounds(groups: Sequence[Group | LocalSet]) -> Array:
     """Return the lower bounds of all states of the groups in one vector."""
     return np.concatenate([[], *(group.lower.ravel() for group in groups)])
@@ -430,16 +442,16 @@ def upper_bounds(groups: Sequence[Group | LocalSet]) -> Array:
     return np.concatenate([[], *(group.upper.ravel() for group in groups)])
 
 
-def read_states(what: str, given: object, group: Group) -> Array:
+def read_states(what: str, values: object, group: Group) -> Array:
     """Return a state for every agent of a group, shape (count, d), from one for all or one each."""
     shape = (group.count, group.dim)
     try:
-        return _broadcast(read_only(given), shape)
+        return _broadcast(read_only(values), shape)
     except (TypeError, ValueError, OverflowError):
         # The values stay unsaid: they are private, and messages end up in logs.
         raise ProblemError(
             f"{what} of {group.name} must be numbers of the shape {shape}, got "
-            f"{type(given).__name__}"
+            f"{type(values).__name__}"
         ) from None
 
 

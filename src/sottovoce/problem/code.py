@@ -101,9 +101,9 @@ class Watched:
             self._points = self._values = np.zeros((0, self._dim))
             self._report()
             return
-        kept = slice(0, self._around)
-        self._points = np.vstack([self._points[kept], x])
-        self._values = np.vstack([self._values[kept], value])
+        n = self._around
+        self._points = np.vstack([self._points[:n], x])
+        self._values = np.vstack([self._values[:n], value])
 
 
 def _around(lower: Array, upper: Array) -> Array:

@@ -171,7 +171,7 @@ class Constraint(SumRows):
             "1 <= total <= 5 as two rows total >= 1 and total <= 5"
         )
 
-    def over(self, groups: Mapping[str, Group]) -> Constraint:
+    def with_groups(self, groups: Mapping[str, Group]) -> Constraint:
         """The same rows over other groups of the same names."""
         sums = tuple(replace(part, group=groups[part.group.name]) for part in self.sums)
         return replace(self, sums=sums)

@@ -73,13 +73,13 @@ def epigraph_form(
 ) -> EpigraphForm:
     """Return what the agents of a group minimise in epigraph form."""
     writer = EpigraphWriter(group.name)
-    smooth = writer.of(objective)
-    flat = tuple(writer.of(h) for h in terms)
-    rows = tuple(writer.of(c) for c in local.inequalities)
+    smooth_objective = writer.smooth(objective)
+    flat = tuple(writer.smooth(h) for h in terms)
+    rows = tuple(writer.smooth(c) for c in local.inequalities)
     lower, upper = writer.bounds(group, local)
     return EpigraphForm(
         extra=tuple(writer.extra),
-        objective=smooth,
+        objective=smooth_objective,
         terms=flat,
         inequalities=(*rows, *writer.rows),
         equalities=local.equalities,
@@ -103,7 +103,7 @@ class EpigraphWriter:
         self.extra: dict[Expression, Expression] = {}  # what each variable stands for, as stated
         self.rows: list[Expression] = []
 
-    def of(self, expr: Expression) -> Expression:
+    def smooth(self, expr: Expression) -> Expression:
         """The formula with variables in place of its non-smooth terms."""
         if is_smooth(expr):
             return expr
@@ -114,9 +114,9 @@ class EpigraphWriter:
     def _written(self, expr: Expression) -> Expression:
         if expr.op == Op.MAX:
             t = self._variable(expr)
-            self.rows += [subtract(self.of(a), t) for a in pieces_of(expr)]
+            self.rows += [subtract(self.smooth(a), t) for a in pieces_of(expr)]
             return t
-        inner = [self.of(a) for a in expr.args]
+        inner = [self.smooth(a) for a in expr.args]
         if expr.op == Op.ABS:
             return self._size(expr, inner[0])
         if expr.op == Op.NORM:

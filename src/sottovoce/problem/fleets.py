@@ -150,17 +150,17 @@ class Fleet:
             yield from contribution.parts(first)
             first += len(contribution.terms)
 
-    def of(self, x: NDArray[Scalar]) -> NDArray[Scalar]:
+    def select(self, x: NDArray[Scalar]) -> NDArray[Scalar]:
         """The agents' part of a vector of all states, shape (count, d)."""
         return np.reshape(x[self.columns], (self.group.count, self.group.dim))
 
     def within(self, domain: Sequence[Group]) -> Group:
         """The template with the boxes of ``domain``, the stated groups with other bounds."""
-        own = [domain[place] for place in self.places]
-        if len(own) == 1:
-            return replace(self.group, lower=own[0].lower, upper=own[0].upper)
+        boxes = [domain[place] for place in self.places]
+        if len(boxes) == 1:
+            return replace(self.group, lower=boxes[0].lower, upper=boxes[0].upper)
         lower, upper = (
-            np.concatenate([getattr(g, side).ravel() for g in own]).reshape(-1, self.group.dim)
+            np.concatenate([getattr(g, side).ravel() for g in boxes]).reshape(-1, self.group.dim)
             for side in ("lower", "upper")
         )
         return replace(self.group, lower=read_only(lower), upper=read_only(upper))
@@ -198,13 +198,13 @@ def fleets_of(
     members: defaultdict[tuple[int, _Template], list[tuple[_NamedAgent, list[float]]]]
     members = defaultdict(list)
     for index, (group, objective) in enumerate(zip(groups, objectives, strict=True)):
-        own = local[index] if local else None
+        agent_set = local[index] if local else None
         if group.count == 1:
-            agent = replace(named[index], objective=objective, local=own)
+            agent = replace(named[index], objective=objective, local=agent_set)
             template, numbers = _by_template(agent)
             members[index if index in alone else -1, template].append((agent, numbers))
         else:
-            fleet = _stated(group, index, objective, own, families)
+            fleet = _stated(group, index, objective, agent_set, families)
             columns, agents = (slice(*ends) for ends in begins[index : index + 2].T.tolist())
             fleets.append(replace(fleet, columns=columns, agents=agents))
     for key in sorted(members, key=lambda key: key[0]):  # those that are alone come last
@@ -242,11 +242,11 @@ def agent_fleet(
 
 def row_constants(families: Sequence[Constraint]) -> Array:
     """Return the constant of every row, that of its formula and that which is kept apart."""
-    found = [np.zeros(0)]
+    parts = [np.zeros(0)]
     for family in families:
         constants = [sum(float(t) for t in addends(f) if t.is_number) for f in family.rest]
-        found.append(family.offset + np.array(constants or np.zeros(family.rows)))
-    return np.concatenate(found)
+        parts.append(family.offset + np.array(constants or np.zeros(family.rows)))
+    return np.concatenate(parts)
 
 
 @final
@@ -320,8 +320,8 @@ def _separated(
     for term, owners in terms:
         if owners:
             members[label[min(owners)]].append((term, owners))
-    for own in members.values():
-        yield set().union(*(owners for _, owners in own)), add(*(term for term, _ in own))
+    for group in members.values():
+        yield set().union(*(owners for _, owners in group)), add(*(term for term, _ in group))
 
 
 def _stated(
@@ -389,12 +389,17 @@ def _by_template(agent: _NamedAgent) -> tuple[_Template, list[float]]:
     """The template of an agent, and its numbers in it."""
     place = {s: c for c, s in enumerate(agent.group.symbols)}
     rows = tuple(sorted(agent.terms))
-    kept = () if agent.local is None else agent.local.inequalities
-    equal = () if agent.local is None else agent.local.equalities
+    inequalities = () if agent.local is None else agent.local.inequalities
+    equalities = () if agent.local is None else agent.local.equalities
     formulas: list[Expression] = []
     numbers: list[float] = []
     first = 0
-    for formula in (agent.objective, *(agent.terms[row] for row in rows), *kept, *equal):
+    for formula in (
+        agent.objective,
+        *(agent.terms[row] for row in rows),
+        *inequalities,
+        *equalities,
+    ):
         first = len(numbers) if len(formulas) == 1 + len(rows) else first
         formulas.append(parametrised(formula, place, numbers))
     template = _Template(
@@ -402,8 +407,10 @@ def _by_template(agent: _NamedAgent) -> tuple[_Template, list[float]]:
         formulas=tuple(formulas),
         rows=rows,
         used=tuple(c for c, weights in enumerate(agent.weights) if weights),
-        local=(len(kept), len(equal)),
-        repeated=_repeated(numbers, first) if 1 < len(kept) + len(equal) <= _FEW_ROWS else (),
+        local=(len(inequalities), len(equalities)),
+        repeated=_repeated(numbers, first)
+        if 1 < len(inequalities) + len(equalities) <= _FEW_ROWS
+        else (),
     )
     return template, numbers
 
@@ -415,10 +422,10 @@ def _repeated(numbers: Sequence[float], first: int) -> tuple[tuple[int, int, flo
     """
     known, repeats = {1.0: -1}, []
     for place in range(first, len(numbers)):
-        at = known.setdefault(abs(numbers[place]), place)
-        if at != place:
-            same = numbers[place] == (1.0 if at < 0 else numbers[at])
-            repeats.append((place, at, 1.0 if same else -1.0))
+        first_use = known.setdefault(abs(numbers[place]), place)
+        if first_use != place:
+            same = numbers[place] == (1.0 if first_use < 0 else numbers[first_use])
+            repeats.append((place, first_use, 1.0 if same else -1.0))
     return tuple(repeats)
 
 
@@ -428,11 +435,11 @@ def _joined(template: _Template, members: Sequence[tuple[_NamedAgent, list[float
     rows, inequalities = template.rows, template.local[0]
     formulas, symbols = template.formulas, tuple(_state(c) for c in range(template.dim))
     parameters = [_parameter(k + 1) for k in range(len(members[0][1]))]
-    same = {
+    repeated = {
         parameters[place]: multiply(number(sign), ONE if at < 0 else parameters[at])
         for place, at, sign in template.repeated
     }
-    own = [substitute(row, same) for row in formulas[1 + len(rows) :]]
+    local_rows = [substitute(row, repeated) for row in formulas[1 + len(rows) :]]
     numbers = np.array([values for _, values in members]).reshape(len(members), -1)
     terms = dict(zip(rows, formulas[1 : 1 + len(rows)], strict=True))
     sets = [agent.local for agent in agents if agent.local is not None]
@@ -440,8 +447,8 @@ def _joined(template: _Template, members: Sequence[tuple[_NamedAgent, list[float
     if sets:
         local = replace(
             sets[0],
-            inequalities=tuple(own[:inequalities]),
-            equalities=tuple(own[inequalities:]),
+            inequalities=tuple(local_rows[:inequalities]),
+            equalities=tuple(local_rows[inequalities:]),
             lower=read_only(np.concatenate([one.lower for one in sets])),
             upper=read_only(np.concatenate([one.upper for one in sets])),
         )

@@ -90,13 +90,13 @@ class Linear:
         row, column, values = (np.concatenate(part) for part in both)
         return linear_of(place, self.rows, (row, column, values))
 
-    def of(self, symbols: Collection[Expression], *, by_name: bool = False) -> Linear:
+    def select(self, symbols: Collection[Expression], *, by_name: bool = False) -> Linear:
         """The part of these components, in this order or in that of their names."""
         selected = [s for s in self.symbols if s in symbols]
         selected = sorted(selected, key=lambda s: s.name) if by_name else selected
         return linear_of(selected, self.rows, self.entries({s: c for c, s in enumerate(selected)}))
 
-    def over(self, column: Mapping[Expression, int], columns: int) -> Matrix:
+    def matrix(self, column: Mapping[Expression, int], columns: int) -> Matrix:
         """The same weights with a column for each of ``columns`` numbered components, sparse."""
         row, place, values = self.entries(column)
         return sparse.csr_array((values, (row, place)), shape=(self.rows, columns))

@@ -74,15 +74,15 @@ class SplitConstraints:
     Attributes:
         coupling: the constraints that couple agents: weights where a family is linear, formulas
             elsewhere.
-        own: those that name one agent, or the agents of one fleet one by one, a row each.
+        separable: those that name one agent, or the agents of one fleet one by one, a row each.
     """
 
     def __init__(self, stated: Sequence[Group], families: Sequence[Constraint]) -> None:
         self._boxes = {group.name: group for group in stated}
         self._owner = {s: g.name for g in stated for s in (*g.symbols, *g.parameters)}
-        self._kept: dict[str, list[Row]] = {group.name: [] for group in stated}
+        self._local_rows: dict[str, list[Row]] = {group.name: [] for group in stated}
         self.coupling: list[Constraint] = []
-        self.own: list[Constraint] = []
+        self.separable: list[Constraint] = []
         single = (group for group in stated if group.count == 1)
         numbers = {s: number(float(a[0])) for g in single for s, a in g.parameters.items()}
         for family in families:
@@ -96,9 +96,9 @@ class SplitConstraints:
         return tuple(replace(g, parameters={}) if g.count == 1 else g for g in self._boxes.values())
 
     @property
-    def kept(self) -> tuple[tuple[Row, ...], ...]:
-        """Of ``own``, per group, the rows that are no bounds: its agents' sets have them."""
-        return tuple(map(tuple, self._kept.values()))
+    def local_rows(self) -> tuple[tuple[Row, ...], ...]:
+        """Of ``separable``, per group, the rows that are no bounds: its agents' sets have them."""
+        return tuple(map(tuple, self._local_rows.values()))
 
     def _split(self, part: Constraint) -> None:
         if part.sums:
@@ -132,14 +132,14 @@ class SplitConstraints:
         row = Row(g=g, equality=stated.equality, written=stated.name)
         if stated.linear is None:
             rules = rules_of(group)
-            if not (rules.affine(g) if row.equality else rules.of(g).is_convex):
+            if not (rules.affine(g) if row.equality else rules.curvature(g).is_convex):
                 if group.count == 1:
                     return False
                 require_convex_row(row, group, where)
-        self.own.append(replace(stated, rest=stated.named, linear=None))
+        self.separable.append(replace(stated, rest=stated.named, linear=None))
         ends = component_bounds(group, row, (group.lower, group.upper), where)
         if ends is None:
-            self._kept[name].append(row)
+            self._local_rows[name].append(row)
         else:
             lower, upper = map(read_only, ends)
             self._boxes[name] = replace(group, lower=lower, upper=upper)
@@ -288,7 +288,7 @@ def contributions(sums: Sums, group: Group) -> Mapping[int, Expression]:
             if terms:
                 by_sum[first + row] = add(*terms)
         if family.linear is not None:
-            mine = family.linear.of(states)
+            mine = family.linear.select(states)
             rows = np.flatnonzero(np.diff(mine.indptr)).tolist()
             by_sum |= {first + r: mine.formula(r) for r in rows}
     return dict(sorted(by_sum.items()))
@@ -393,11 +393,11 @@ class _SumsBuilder:
                 continue
             rows += range(self.rows, self.rows + stated.rows)
             for family in _without_single(stated):
-                bent, linear = family.rest, family.linear
+                rest, linear = family.rest, family.linear
                 if linear is None:
-                    bent, linear = _take_out_linear(bent, self.owners)
+                    rest, linear = _take_out_linear(rest, self.owners)
                 free = np.full(family.rows, np.inf)
-                self._add_family(replace(family, rest=bent, linear=linear), -free, free)
+                self._add_family(replace(family, rest=rest, linear=linear), -free, free)
         formula = substitute(cost.formula, negative)
         self.costs += cost_terms(replace(cost, formula=formula), rows)
 

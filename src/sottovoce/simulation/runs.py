@@ -6,7 +6,6 @@ import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import pairwise
 from typing import Literal, TypeAlias, final
 from weakref import WeakKeyDictionary
 
@@ -29,7 +28,7 @@ from sottovoce.kernels.run_kernel import (
     stream_seed,
 )
 from sottovoce.privacy.noise_plan import NoisePlan
-from sottovoce.problem.agents import Array, Group
+from sottovoce.problem.agents import Array, Group, state_columns
 from sottovoce.problem.code import Objective, Watched
 from sottovoce.problem.constraints import named_rows
 from sottovoce.problem.costs import cost_of
@@ -174,7 +173,7 @@ def _lay_out(problem: Problem, plan: NoisePlan | None, *, gradient: bool) -> Lay
             "seed, hence not private"
         )
     domain = own_domain(groups, public_groups, problem.local)
-    columns = _columns(groups)
+    columns = state_columns(groups)
     named = [i for i, group in enumerate(groups) if group.count == 1]
     nonlinear = () if gradient else _nonlinear_constraints(problem)
     return Layout(
@@ -193,12 +192,6 @@ def _lay_out(problem: Problem, plan: NoisePlan | None, *, gradient: bool) -> Lay
         named_columns=np.concatenate([np.zeros(0, np.int64), *(np.r_[columns[i]] for i in named)]),
         noise=noise,
     )
-
-
-def _columns(groups: Sequence[Group]) -> list[slice]:
-    """Where the states of every group lie among all."""
-    ends = np.cumsum([0, *(group.count * group.dim for group in groups)]).tolist()
-    return [slice(first, last) for first, last in pairwise(ends)]
 
 
 def _nonlinear_constraints(problem: Problem) -> tuple[Expression, ...]:
@@ -233,7 +226,7 @@ def _gradient_fleets(problem: Problem) -> list[Fleet]:
     named = [i for i, group in enumerate(groups) if group.count == 1]
     if not named:
         return fleets
-    columns, rows = _columns(groups), enumerate(named_rows(problem.constraints))
+    columns, rows = state_columns(groups), enumerate(named_rows(problem.constraints))
     one_agent = Fleet(
         group=Group(
             name="named",

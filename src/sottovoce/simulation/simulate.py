@@ -244,16 +244,8 @@ def _check_start_states(problem: Problem, x0: ArrayLike | None) -> tuple[Array, 
     """Return x at the start, per group, of one vector of all states; by default the problem's."""
     if x0 is None:
         return problem.start
-    flat = array("x0", x0, f"one vector of all {problem.size} states")
-    if flat.shape != (problem.size,):
-        raise InputError(
-            f"x0 must be one vector of all {problem.size} states, got shape {flat.shape}"
-        )
-    ends = np.cumsum([g.count * g.dim for g in problem.groups])
-    parts = np.split(flat, ends[:-1])
-    start = []
-    for group, part in zip(problem.groups, parts, strict=True):
-        states = part.reshape(group.count, group.dim)
+    start = problem.cloud.split_states("x0", x0)
+    for group, states in zip(problem.groups, start, strict=True):
         inside = (states >= group.lower) & (states <= group.upper)
         if not inside.all():
             agent = int(np.argmin(inside.all(axis=1)))
@@ -261,7 +253,6 @@ def _check_start_states(problem: Problem, x0: ArrayLike | None) -> tuple[Array, 
                 f"x0 must lie in X, got a state of {group.label(agent)} outside its bounds: "
                 "move it inside"
             )
-        start.append(states)
     return tuple(start)
 
 

@@ -472,13 +472,13 @@ def _method(row: CompareRow) -> str:
 
 def _list_winners(rows: Sequence[CompareRow]) -> Iterator[str]:
     """Say which rows have smaller errors of x than the default with as many rounds."""
-    told = {rival.label: rival.told for rival in RIVALS.values() if rival.told}
+    informed = {r.label: r.side_information for r in RIVALS.values() if r.side_information}
     default = {row.rounds: row.x for row in rows if row.algorithm == "DualAveraging"}
     for row in rows:
         least = default.get(row.rounds, -math.inf)
         if row.x < least and row.algorithm != "DualAveraging":
-            words = told.get(_method(row))
-            known = f", which is told {words}," if words else ""
+            words = informed.get(_method(row))
+            known = f", which knows {words}," if words else ""
             yield (
                 f"{row.algorithm}{known} beats the default after {row.rounds:,} rounds with the "
                 f"noise {row.plan!r}: {row.x / least:.2f} of its error of x."

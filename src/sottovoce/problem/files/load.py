@@ -134,8 +134,8 @@ class _Files:
 
     def texts(self) -> dict[str, str] | None:
         """Every file that was read by its path; None if one is no text."""
-        kept = {path: text for path, text in self._texts.items() if text is not None}
-        return kept if len(kept) == len(self._texts) else None
+        texts = {path: text for path, text in self._texts.items() if text is not None}
+        return texts if len(texts) == len(self._texts) else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -151,8 +151,8 @@ class _StatedAgents:
         parameters: the public parameters of a fleet.
         document: the private file, if one of the agents is here.
         spec: what it says.
-        own: private parameters of all agents of the fleet; of those that are not here, the numbers
-            of one that is.
+        private: the private parameters of all agents of the fleet; of those that are not
+            here, the numbers of one that is.
         points: starts and fallbacks likewise, shape (count, d), if its tables have them.
     """
 
@@ -164,7 +164,7 @@ class _StatedAgents:
     parameters: Mapping[str, Array]
     document: Document = _ELSEWHERE
     spec: AgentFile | FleetFile = _UNKNOWN
-    own: Mapping[str, Array] = field(default_factory=dict)
+    private: Mapping[str, Array] = field(default_factory=dict)
     points: Mapping[str, Array] = field(default_factory=dict)
 
     @property
@@ -174,12 +174,12 @@ class _StatedAgents:
 
     def group(self) -> Group:
         """Return the agents, with their private parameters as well."""
-        for name in self.parameters.keys() & self.own.keys():
+        for name in self.parameters.keys() & self.private.keys():
             raise ProblemError(
                 f"parameter {name} of {self.name} must be public or private, got it in both "
                 "tables: remove one column"
             )
-        every = {**self.parameters, **self.own}
+        every = {**self.parameters, **self.private}
         count = len(self.numbers)
         return fleet_group(count, name=self.name, dim=self.dim, **self.box, parameters=every)
 
@@ -197,8 +197,8 @@ class _StatedAgents:
         every = len(mine) == len(self.numbers)
         here = [name for name in named if every or files.has(f"agents/{name}")]
         tables = [files.table(name, document, "agents/") for name in here]
-        own, points = self._gathered(document, tables, mine) if tables else ({}, {})
-        return replace(self, document=document, spec=spec, own=own, points=points)
+        private, points = self._gathered(document, tables, mine) if tables else ({}, {})
+        return replace(self, document=document, spec=spec, private=private, points=points)
 
     def _gathered(
         self, document: Document, tables: Sequence[Table], agents: Sequence[int]

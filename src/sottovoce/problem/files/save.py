@@ -16,7 +16,7 @@ from sottovoce.errors import ProblemError
 from sottovoce.formula.canonical import substitute
 from sottovoce.formula.expression import Expression, symbol
 from sottovoce.formula.write import write_constraint, write_expression
-from sottovoce.problem.agents import Array, Group
+from sottovoce.problem.agents import Array, Group, agent_numbers
 from sottovoce.problem.constraints import Constraint
 from sottovoce.problem.files.constraint_text import as_matrix, fleet_columns, matrix_columns
 from sottovoce.problem.files.schema import (
@@ -64,7 +64,8 @@ def save_problem(
 
 def _files(problem: Problem, agents: Collection[int]) -> dict[str, str]:
     """The files of a problem: all public ones, and the private ones of these agents."""
-    firsts = np.cumsum([1, *(group.count for group in problem.groups)]).tolist()
+    numbers = agent_numbers(problem.groups)
+    first_of = {g.name: of_group.start for g, of_group in zip(problem.groups, numbers, strict=True)}
     agents_tables: list[AgentTable] = []
     fleets: list[FleetTable] = []
     constraints: list[ConstraintTable] = []
@@ -76,11 +77,10 @@ def _files(problem: Problem, agents: Collection[int]) -> dict[str, str]:
             continue
         # Files number agents by themselves before fleets, unless a fleet says its first.
         early = any(map(_alone, problem.groups[index:]))
-        table, columns = _fleet_table(group, public, firsts[index] if early else None)
+        table, columns = _fleet_table(group, public, first_of[group.name] if early else None)
         fleets.append(table)
         if columns:
             files[f"{group.name}.csv"] = write_table(columns)
-    first_of = dict(zip((group.name for group in problem.groups), firsts, strict=False))
     for j, constraint in enumerate((*problem.constraints, *problem.cloud.separable)):
         linear = as_matrix(constraint)
         if linear is not None:
@@ -117,11 +117,10 @@ def _files(problem: Problem, agents: Collection[int]) -> dict[str, str]:
             "schedule": dict(problem.schedule),
         }
     )
-    for index, group in enumerate(problem.groups):
-        numbers = range(firsts[index], firsts[index] + group.count)
-        mine = np.array([a - numbers.start for a in numbers if a in agents])
-        if mine.size:
-            files |= _private_files(problem, index, numbers.start, mine)
+    for index, of_group in enumerate(numbers):
+        places = np.array([a - of_group.start for a in of_group if a in agents])
+        if places.size:
+            files |= _private_files(problem, index, of_group.start, places)
     return files
 
 

@@ -80,8 +80,10 @@ def descend(task: RivalTask, cost: QuadraticCost, scale: float, progress: Progre
     p, width = sigma.size, problem.cloud.upper() - problem.cloud.lower()
     half = cost.hessian * sigma if scale == 0.0 else math.sqrt(p + 1) * scale * np.eye(p)
     spread = math.sqrt(float(np.sum((S @ S.T).toarray() * (half @ half.T))))
-    own = scipy.sparse.linalg.norm(numeric.objective_hessian(task.saddle.x), np.inf)
-    curvature = float(own + np.linalg.norm(S.toarray(), 2) ** 2 * np.linalg.norm(cost.hessian, 2))
+    objective_curvature = scipy.sparse.linalg.norm(numeric.objective_hessian(task.saddle.x), np.inf)
+    curvature = float(
+        objective_curvature + np.linalg.norm(S.toarray(), 2) ** 2 * np.linalg.norm(cost.hessian, 2)
+    )
     step = 1.0 / (curvature + spread / float(np.linalg.norm(width)) * math.sqrt(task.rounds))
     ends = []
     for run in range(task.runs):
@@ -107,10 +109,10 @@ def _runs(task: RivalTask) -> Iterator[RivalRun]:
     lipschitz = float(np.linalg.norm(cost.hessian, 2))
     moved = change.size * float(change.unit.max())
     scale = broadcast_scale(task.strictest[0], task.rounds, lipschitz, moved)
-    for noise, plan, own in ((OWN, None, scale), (JOINT, task.plan, 0.0)):
+    for noise, plan, noise_scale in ((OWN, None, scale), (JOINT, task.plan, 0.0)):
         yield RivalRun(
             noise=noise, label=RIVAL.label, rounds=task.rounds, plan=plan,
-            answers=partial(descend, task, cost, own),
+            answers=partial(descend, task, cost, noise_scale),
         )  # fmt: skip
 
 

@@ -110,6 +110,6 @@ RIVAL = Rival(
     name="ndmd",
     label="NDMD 2024",
     cites="ChenChua2024",
-    told="the sum of the optimal prices",
+    side_information="the sum of the optimal prices",
     runs=_runs,
 )

@@ -116,13 +116,13 @@ class Rival:
 
     Attributes:
         cites: the key of its source in ``references.bib``; empty without one.
-        told: what it is told that no user knows, as words.
+        side_information: what it knows that no user does, as words.
     """
 
     name: str
     label: str
     cites: str
-    told: str = ""
+    side_information: str = ""
     runs: Callable[[RivalTask], Iterator[RivalRun | RefusedMethod]]
 
 
