@@ -82,14 +82,10 @@ class CloudStep(PriceRounds, Protocol):
 
 
 class GradientSteps(ABC):
-    """An algorithm whose agents and cloud step at the same time, along gradients.
-
-    Attributes:
-        release: the name of the release that it works with on the network.
-    """
+    """An algorithm whose agents and cloud step at the same time, along gradients."""
 
     __slots__ = ()
-    release: ClassVar[str]
+    release: ClassVar[str]  # the name of the release that it works with on the network
 
     @abstractmethod
     def schedule(self, k: Any) -> Array:

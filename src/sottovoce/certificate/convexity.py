@@ -37,20 +37,14 @@ _BUDGET = 20_000  # boxes of a subdivision: at most a few seconds
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judgement:
-    """Whether a formula is convex, or has finite derivatives, on a box.
+    """Whether a formula is convex, or has finite derivatives, on a box."""
 
-    Attributes:
-        status: "proven", "numerical" (no counterexample found, no proof either), "fails", or
-            "note": it is not smooth at some points, and smooth between them.
-        detail: the proof or the failure in one sentence.
-        witness: a point of the box where it fails.
-        strict: whether it is proven strictly convex in all variables it depends on.
-    """
-
+    # "proven", "numerical" (no counterexample found, no proof either), "fails", or "note": it is
+    # not smooth at some points, and smooth between them
     status: Status
-    detail: str
-    witness: Mapping[Expression, float] | None = None
-    strict: bool = False
+    detail: str  # the proof or the failure in one sentence
+    witness: Mapping[Expression, float] | None = None  # a point of the box where it fails
+    strict: bool = False  # whether it is proven strictly convex in all variables it depends on
 
 
 @exact_arithmetic()

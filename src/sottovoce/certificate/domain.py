@@ -283,7 +283,7 @@ def _widened(group: Group, boxes: Boxes, margins: Mapping[Expression, float]) ->
 
 
 def _shared(values: Array) -> Array:
-    """One value for all agents where a bound is the same for all, to spare a fleet's memory."""
+    """A bound that is the same for all agents as one value, to save memory."""
     return values[:1] if values.strides == (0,) else values
 
 

@@ -41,18 +41,14 @@ _DOMINANCE = 1e-10  # by which dominance must hold, above the rounding of its ow
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ProofRegion:
-    """Where a formula is judged: a box for each agent of a fleet, or just one.
+    """Where a formula is judged: a box for each agent of a fleet, or just one."""
 
-    Attributes:
-        variables: the symbols in which convexity is asked; all others are held fixed.
-        lower: for each symbol its lower bounds, one for all agents or one per agent, shape (n,).
-        upper: upper bounds, likewise.
-        ends: for each symbol its least lower and its greatest upper bound.
-    """
-
+    # the symbols in which convexity is asked; all others are held fixed
     variables: tuple[Expression, ...]
+    # for each symbol its lower bounds, one for all agents or one per agent, shape (n,)
     lower: Mapping[Expression, Array]
-    upper: Mapping[Expression, Array]
+    upper: Mapping[Expression, Array]  # upper bounds, likewise
+    # for each symbol its least lower and its greatest upper bound
     ends: Mapping[Expression, tuple[float, float]] = field(init=False)
 
     def __post_init__(self) -> None:

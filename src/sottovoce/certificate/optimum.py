@@ -26,24 +26,16 @@ from sottovoce.problem.linear_rows import Matrix
 from sottovoce.problem.numeric import Numeric, numeric_of
 from sottovoce.problem.problem import Problem
 
-TOLERANCE = 1e-9
-"""The largest residual of a saddle point, in the units of x and mu."""
-MAX_POLISH = 200
-"""The most Newton steps behind the interior-point method."""
-PATIENCE = 3
-"""Newton steps in a row that may be worse than the best, while the active set settles."""
-STRICT = 1e-6
-"""Below this a multiplier and its slack both count as zero."""
-ANGLE = 1e-12
-"""The square of an angle between slopes that counts as none."""
-CURVED = 1e-10
-"""A second derivative below this share of the largest counts as none."""
+TOLERANCE = 1e-9  # the largest residual of a saddle point, in the units of x and mu
+MAX_POLISH = 200  # the most Newton steps behind the interior-point method
+PATIENCE = 3  # Newton steps in a row that may be worse than the best, while the active set settles
+STRICT = 1e-6  # below this a multiplier and its slack both count as zero
+ANGLE = 1e-12  # the square of an angle between slopes that counts as none
+CURVED = 1e-10  # a second derivative below this share of the largest counts as none
 SHARE = 1e-3
 """The part of a kernel above which it moves an unknown: shares met are above 0.1 or below 1e-4."""
-BLUR = 1e-3
-"""The largest residual, relative to x, that rounding may excuse."""
-PROBES = 4
-"""Random vectors by which a kernel shows: almost surely each of them has a part in it."""
+BLUR = 1e-3  # the largest residual, relative to x, that rounding may excuse
+PROBES = 4  # random vectors by which a kernel shows: almost surely each of them has a part in it
 
 
 _known: WeakKeyDictionary[Problem, ReferenceOptimum] = WeakKeyDictionary()

@@ -41,21 +41,17 @@ _BATCH = 1 << 14  # agents whose small matrices are held at once
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Block:
-    """A rectangle of S: the outputs ``rows`` against the agents ``first`` onwards.
-
-    Attributes:
-        upper: certified upper bounds (outputs, agents); a dense array, possibly a broadcast view,
-            or a sparse array.
-        attained: the largest values attained, of the same shape.
-        parts: which part of an agent's state moves each output, one number for all outputs or one
-            per output. No output is moved by two parts of one agent, so that components which no
-            output mixes count separately.
-    """
+    """A rectangle of S: the outputs ``rows`` against the agents ``first`` onwards."""
 
     rows: NDArray[np.int64]
     first: int
+    # certified upper bounds (outputs, agents); a dense array, possibly a broadcast view, or a
+    # sparse array
     upper: Any
-    attained: Any
+    attained: Any  # the largest values attained, of the same shape
+    # which part of an agent's state moves each output, one number for all outputs or one per
+    # output. No output is moved by two parts of one agent, so that components which no output mixes
+    # count separately.
     parts: Any = 0
 
     @property

@@ -1,7 +1,7 @@
 """Slater's condition: a point of X at which inequalities hold strictly and equalities hold.
 
 The cloud looks for one in the boxes. Where agents keep local sets, which the cloud does not know,
-whoever holds the whole problem looks inside them; local rows themselves need no interior.
+the holder of the whole problem looks inside them; local rows themselves need no interior.
 """
 
 from __future__ import annotations

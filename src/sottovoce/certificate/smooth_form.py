@@ -28,22 +28,16 @@ from sottovoce.problem.problem import Problem
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class SmoothForm:
-    """A smooth problem without a public cost.
-
-    Attributes:
-        columns: the stated states in its vector of states.
-        rows: how many of its constraints, the first ones, are the stated ones.
-        sums: the stated sums; those of a public cost less the states that must equal them.
-        priced: the latter sums o, from 0; the rows ``s_o - u_o = 0`` follow the stated ones.
-        copies: the columns of the states u_o.
-    """
+    """A smooth problem without a public cost."""
 
     problem: Problem
-    columns: NDArray[np.int64]
-    rows: int
+    columns: NDArray[np.int64]  # the stated states in its vector of states
+    rows: int  # how many of its constraints, the first ones, are the stated ones
+    # the stated sums; those of a public cost less the states that must equal them
     sums: tuple[Constraint, ...]
+    # the latter sums o, from 0; the rows ``s_o - u_o = 0`` follow the stated ones
     priced: NDArray[np.int64]
-    copies: NDArray[np.int64]
+    copies: NDArray[np.int64]  # the columns of the states u_o
 
 
 def is_nonsmooth(problem: Problem) -> bool:

@@ -47,8 +47,7 @@ HOURS = 6
 FLEET_PROMISE = RunOptions(hide="everything", epsilon="1.0", delta="1e-5")
 POLL_SECONDS = 0.2
 LIMIT_SECONDS = 600.0
-PAGE_SECONDS = 60.0
-"""How long agents wait until the page is opened."""
+PAGE_SECONDS = 60.0  # how long agents wait until the page is opened
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -170,41 +169,26 @@ def _loads(problem: Problem, answer: _Answer, rounds: int) -> PlainTable:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Answer:
-    """What a run reached beside the optimum.
+    """What a run reached beside the optimum."""
 
-    Attributes:
-        x: the agents' states.
-        history: the answer's prices of every round.
-        x_hat: the optimal states.
-        prices: the optimal prices; multipliers where another release than sums is used.
-    """
-
-    x: Array
-    history: Array
-    x_hat: Array
-    prices: Array
+    x: Array  # the agents' states
+    history: Array  # the answer's prices of every round
+    x_hat: Array  # the optimal states
+    prices: Array  # the optimal prices; multipliers where another release than sums is used
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Demo:
-    """A run of processes on this machine.
+    """A run of processes on this machine."""
 
-    Attributes:
-        folder: the cloud's problem.
-        run: the folder of keys, stores, states and answers.
-        rounds: T.
-        promise: what the cloud is asked to promise.
-        parts: agents and gateways by name: a command and what it is about.
-        split: whether there is a helper.
-        running: the cloud first, a helper, then agents.
-    """
-
-    folder: Path
-    run: Path
-    rounds: int
-    promise: RunOptions
+    folder: Path  # the cloud's problem
+    run: Path  # the folder of keys, stores, states and answers
+    rounds: int  # T
+    promise: RunOptions  # the privacy options of the cloud
+    # agents and gateways by name: a command and what it is about
     parts: Mapping[str, tuple[object, ...]]
-    split: bool = False
+    split: bool = False  # whether there is a helper
+    # the cloud first, a helper, then agents
     running: list[subprocess.Popen[bytes]] = field(default_factory=list)
 
     def play(self, problem: Problem, plan: NoisePlan, *, page: bool) -> _Answer:

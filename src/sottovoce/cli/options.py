@@ -55,8 +55,7 @@ SHARED = {
 """Help texts of options that several commands share."""
 
 _T = TypeVar("_T")
-REQUIRED: Any = MISSING
-"""The default of an option that must be given."""
+REQUIRED: Any = MISSING  # the default of an option that must be given
 
 
 def option(default: _T, text: str, flag: str | None = None) -> _T:
@@ -76,13 +75,10 @@ def argument(text: str) -> Any:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PrivacyOptions:
-    """A promise; what is not stated is taken from the table ``[privacy]`` of problem.toml.
+    """A promise; what is not stated is taken from the table ``[privacy]`` of problem.toml."""
 
-    Attributes:
-        applied: whether answers are applied, so that hard constraints need margins; they are not
-            where the noise alone is studied.
-    """
-
+    # whether answers are applied, so that hard constraints need margins; they are not where the
+    # noise alone is studied
     applied: ClassVar[bool] = False
 
     epsilon: str | None = option(None, "privacy loss, e.g. 'ln(3)' or one per agent '1,1,2'")

@@ -174,7 +174,7 @@ class BoxSigns(Signs):
         return -1 if np.all(sizes[..., -1] <= slack) else 0
 
     def range_text(self, expr: Expression) -> str:
-        """The range, as people read it."""
+        """The range as text."""
         low, high = value_range(expr, self._box)
         return f" with {brief(expr)} in [{float(low):.6g}, {float(high):.6g}]"
 
@@ -186,7 +186,7 @@ def curvature(expr: Expression) -> Curvature:
 
 
 def brief(expr: Expression) -> str:
-    """A formula as people read it, cut where it is longer than a line."""
+    """A formula as text, truncated to one line."""
     text = str(expr)
     return text if len(text) <= _MAX_LETTERS else f"{text[:_MAX_LETTERS]}..."
 

@@ -38,8 +38,7 @@ from sottovoce.errors import ProblemError
 Scalar: TypeAlias = int | Fraction | float
 """A constant: exact where integers and their quotients gave it, a double otherwise."""
 
-Content: TypeAlias = Any
-"""What a node holds besides its operands: a scalar, a name, or None."""
+Content: TypeAlias = Any  # what a node holds besides its operands: a scalar, a name, or None
 
 _Result = TypeVar("_Result")
 
@@ -89,8 +88,7 @@ class Op:
 NONSMOOTH = frozenset((Op.ABS, Op.MAX, Op.NORM, Op.HUBER))
 """Convex operations that are not smooth; users write these."""
 
-SLOPES = frozenset((Op.SIGN, Op.WHERE, Op.NORM_SLOPE))
-"""What derivatives of these are made of."""
+SLOPES = frozenset((Op.SIGN, Op.WHERE, Op.NORM_SLOPE))  # what derivatives of these are made of
 
 
 def _operator(
@@ -363,8 +361,7 @@ def _checked(value: int | float) -> Scalar:
 ZERO = number(0)
 ONE = number(1)
 MINUS_ONE = number(-1)
-NAN = interned(Op.NUMBER, (), math.nan)
-"""What stands where there is no formula."""
+NAN = interned(Op.NUMBER, (), math.nan)  # what stands where there is no formula
 
 
 def operand(value: object) -> Expression | None:

@@ -56,7 +56,7 @@ def write_constraint(g: Expression, *, equality: bool = False) -> str:
 
 
 def readable(expr: Expression) -> str:
-    """Write any formula as people read it, for messages; it need not read back."""
+    """Write any formula for messages; the text need not parse."""
     try:
         return _write(_form_of(expr), _SUM, _PlainText)
     except ProblemError as error:

@@ -45,19 +45,12 @@ _NO_CODE: Final[Code] = np.zeros(0, dtype=np.int32)
 @final
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class LocalRow:
-    """``least <= a'x <= most``, or a square ``k (a'x - e)^2`` of the objective.
+    """``least <= a'x <= most``, or a square ``k (a'x - e)^2`` of the objective."""
 
-    Attributes:
-        factors: a, formulas of the parameters.
-        least: lower limits, all of which hold; for a square e.
-        most: upper limits, likewise.
-        square: k; None for a row of the agent's set.
-    """
-
-    factors: tuple[Expression, ...]
-    least: tuple[Expression, ...]
-    most: tuple[Expression, ...]
-    square: Expression | None = None
+    factors: tuple[Expression, ...]  # a, formulas of the parameters
+    least: tuple[Expression, ...]  # lower limits, all of which hold; for a square e
+    most: tuple[Expression, ...]  # upper limits, likewise
+    square: Expression | None = None  # k; None for a row of the agent's set
 
 
 @final
@@ -213,7 +206,7 @@ def fleet_tapes(
         parameters: those that formulas name.
         form: the structure of the local problem.
         how: the minimiser, or ``GRADIENT`` for Algorithm 1's steps.
-        coded: whether a part of the objective is code, whose curvature nobody knows.
+        coded: whether a part of the objective is code, whose curvature is not known.
     """
     writer = _TapeWriter(fleet, parameters, form)
     objective, states, terms = fleet.objective, fleet.group.symbols, fleet.terms

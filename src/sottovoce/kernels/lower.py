@@ -37,21 +37,13 @@ _LONG: Final = 4  # products: fewer are faster as instructions that repeat on ot
 @final
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class TapeCode:
-    """A finished tape; ``sottovoce.kernels.core.tape`` documents the instructions.
+    """A finished tape; ``sottovoce.kernels.core.tape`` documents the instructions."""
 
-    Attributes:
-        code: the instructions.
-        registers: how many registers there are, inputs included.
-        places: the registers that hold constants.
-        constants: these, filled in once.
-        outputs: the register of every value that was asked for.
-    """
-
-    code: Code
-    registers: int
-    places: NDArray[np.int64]
-    constants: NDArray[np.float64]
-    outputs: Code
+    code: Code  # the instructions
+    registers: int  # how many registers there are, inputs included
+    places: NDArray[np.int64]  # the registers that hold constants
+    constants: NDArray[np.float64]  # these, filled in once
+    outputs: Code  # the register of every value that was asked for
 
 
 @final
@@ -59,7 +51,7 @@ class TapeBuilder(Lowering[int]):
     """Collects instructions; a value is the number of its line, or of a constant below 0.
 
     Args:
-        inputs: registers ``0 .. inputs - 1`` are filled by whoever runs the tape.
+        inputs: registers ``0 .. inputs - 1`` are filled by the caller of the tape.
         symbols: the register of every symbol that formulas may name.
     """
 

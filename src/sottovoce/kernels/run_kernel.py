@@ -46,20 +46,13 @@ def normals(seed: int, rounds: int, count: int, *, done: int = 0) -> Array:
 @final
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Release:
-    """How sums are released in simulation.
+    """How sums are released in simulation."""
 
-    Attributes:
-        offset: the constants of the rows.
-        sigma: the standard deviation of every sum, 0 for none; in the units of the sums.
-        grid: with a plan the public grid of every sum, None without one. The offset is then in
-            grid steps.
-        seed: of the stream of normals.
-    """
-
-    offset: Array
-    sigma: Array
+    offset: Array  # the constants of the rows
+    sigma: Array  # the standard deviation of every sum, 0 for none; in the units of the sums
+    # with a plan the public grid of every sum, None without one. The offset is then in grid steps.
     grid: Array | None
-    seed: int
+    seed: int  # of the stream of normals
 
 
 @final

@@ -50,21 +50,15 @@ def read_only(values: object) -> Array:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Group:
-    """Agents with one formula: ``x_i in X_i = [lower_i, upper_i]`` in ``R^d``, i = 1..count.
+    """Agents with one formula: ``x_i in X_i = [lower_i, upper_i]`` in ``R^d``, i = 1..count."""
 
-    Attributes:
-        name: what people call the agent, or the fleet's common name.
-        count: how many agents; 1 for an agent stated by itself.
-        symbols: the d components of the state as they appear in formulas.
-        lower, upper: bounds, shape (count, d), read-only views that may be broadcast.
-        parameters: an array of ``count`` numbers for each parameter symbol.
-    """
-
-    name: str
-    count: int
-    symbols: tuple[Expression, ...]
+    name: str  # the agent's label, or the common prefix of a fleet's labels
+    count: int  # how many agents; 1 for an agent stated by itself
+    symbols: tuple[Expression, ...]  # the d components of the state as they appear in formulas
+    # bounds, shape (count, d), read-only views that may be broadcast
     lower: Array
     upper: Array
+    # an array of ``count`` numbers for each parameter symbol
     parameters: Mapping[Expression, Array]
 
     def __getstate__(self) -> Pickled:
@@ -100,7 +94,7 @@ class Group:
         )
 
     def label(self, index: int) -> str:
-        """What people call agent ``index`` (from 0) of the group."""
+        """The label of agent ``index`` (from 0) of the group."""
         return self.name if self.count == 1 else f"{self.name}{index + 1}"
 
 

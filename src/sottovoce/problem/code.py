@@ -82,7 +82,7 @@ class Watched:
     def look(self, lower: Array, upper: Array) -> None:
         """Ask for the gradient around a box, once: along its components.
 
-        Code that fails somewhere it may never be asked for is no news: such points are left out.
+        Points at which the code raises are left out: the minimiser may never visit them.
         """
         if self._around or not self.monotone:
             return

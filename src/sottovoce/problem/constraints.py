@@ -57,15 +57,11 @@ class FleetSum:
 
     Row ``r * len(terms) + t`` belongs to weights row r and term t; without weights W is one row of
     ones.
-
-    Attributes:
-        group: the agents summed over.
-        terms: the formulas h_t in the group's symbols and parameters.
-        weights: None, a dense array (r, count), or a compressed sparse row array of that shape.
     """
 
-    group: Group
-    terms: tuple[Expression, ...]
+    group: Group  # the agents summed over
+    terms: tuple[Expression, ...]  # the formulas h_t in the group's symbols and parameters
+    # None, a dense array (r, count), or a compressed sparse row array of that shape
     weights: Weights = None
 
     @property
@@ -105,18 +101,13 @@ class FleetSum:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class SumRows:
-    """Rows ``sums + rest + linear + offset``.
+    """Rows ``sums + rest + linear + offset``."""
 
-    Attributes:
-        sums: sums over fleets, each with as many rows.
-        rest: a formula per row over agents stated one by one, or nothing at all.
-        offset: a constant per row.
-        linear: what rows add that is linear in states of agents stated one by one.
-    """
-
-    sums: tuple[FleetSum, ...] = ()
+    sums: tuple[FleetSum, ...] = ()  # sums over fleets, each with as many rows
+    # a formula per row over agents stated one by one, or nothing at all
     rest: tuple[Expression, ...] = ()
-    offset: Array
+    offset: Array  # a constant per row
+    # what rows add that is linear in states of agents stated one by one
     linear: Linear | None = None
 
     @property
@@ -153,17 +144,11 @@ class SumRows:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Constraint(SumRows):
-    """A family of rows that must be at most 0, or 0.
+    """A family of rows that must be at most 0, or 0."""
 
-    Attributes:
-        name: what people call it.
-        equality: whether the rows must be 0 instead of at most 0.
-        hard: whether a physical limit stands behind it, see ``hard``.
-    """
-
-    name: str
-    equality: bool = False
-    hard: bool = False
+    name: str  # its label
+    equality: bool = False  # whether the rows must be 0 instead of at most 0
+    hard: bool = False  # whether a physical limit stands behind it, see ``hard``
 
     def __bool__(self) -> NoReturn:
         raise ProblemError(
@@ -177,7 +162,7 @@ class Constraint(SumRows):
         return replace(self, sums=sums)
 
     def label(self, row: int) -> str:
-        """What people call row ``row`` (from 0)."""
+        """The label of row ``row`` (from 0)."""
         return self.name if self.rows == 1 else f"{self.name}[{row + 1}]"
 
     def only(self, row: int) -> Constraint:
@@ -445,7 +430,7 @@ def numbered(families: Sequence[Constraint]) -> Iterator[tuple[int, Constraint]]
 
 
 def row_labels(families: Sequence[Constraint]) -> list[str]:
-    """Return what people call the rows of constraints, in order."""
+    """Return the labels of the rows of constraints, in order."""
     return [family.label(r) for family in families for r in range(family.rows)]
 
 

@@ -44,47 +44,31 @@ from sottovoce.problem.fingerprint import fingerprint
 from sottovoce.problem.linear_rows import exact_float
 
 MOST_SUMS = 128  # as in kernels.core.prices: a day has 96 quarter-hours
-SumRow: TypeAlias = tuple[FleetSum, int]
-"""A row of a sum over a fleet."""
+SumRow: TypeAlias = tuple[FleetSum, int]  # a row of a sum over a fleet
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Cost:
-    """A public cost as it was stated.
+    """A public cost as it was stated."""
 
-    Attributes:
-        families: the sums, rows without a bound.
-        symbols: what ``formula`` calls them, one per row.
-        formula: U.
-    """
-
-    families: tuple[Constraint, ...]
-    symbols: tuple[Expression, ...]
-    formula: Expression
+    families: tuple[Constraint, ...]  # the sums, rows without a bound
+    symbols: tuple[Expression, ...]  # what ``formula`` calls them, one per row
+    formula: Expression  # U
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class CostTerm:
-    """What one group of sums adds to U.
+    """What one group of sums adds to U."""
 
-    Attributes:
-        rows: the sums u, from 0, which the formulas call ``symbols``.
-        formula: what they add, all of it.
-        smooth: psi; with one sum all of it.
-        peak: ``(w c_i, w b_i)`` of every sum, 0 where it is not in the maximum; empty without one.
-        floor: what the maximum is at least, times w.
-        center: c of a norm; empty without one.
-        weight: its w, 0 without one.
-    """
-
-    rows: tuple[int, ...]
+    rows: tuple[int, ...]  # the sums u, from 0, which the formulas call ``symbols``
     symbols: tuple[Expression, ...]
-    formula: Expression
-    smooth: Expression
+    formula: Expression  # what they add, all of it
+    smooth: Expression  # psi; with one sum all of it
+    # ``(w c_i, w b_i)`` of every sum, 0 where it is not in the maximum; empty without one
     peak: tuple[tuple[float, float], ...] = ()
-    floor: float = -math.inf
-    center: tuple[float, ...] = ()
-    weight: float = 0.0
+    floor: float = -math.inf  # what the maximum is at least, times w
+    center: tuple[float, ...] = ()  # c of a norm; empty without one
+    weight: float = 0.0  # its w, 0 without one
 
     @property
     def everywhere(self) -> bool:

@@ -43,8 +43,7 @@ from sottovoce.formula.expression import (
 from sottovoce.formula.order import in_order
 from sottovoce.problem.quadratic import Exact, Squares, sum_of_squares, weighted_sum
 
-Owners: TypeAlias = Mapping[Expression, str]
-"""Whose each component of a state is."""
+Owners: TypeAlias = Mapping[Expression, str]  # the agent of every component of a state
 
 Separated: TypeAlias = tuple[dict[str, Expression], Scalar, list[Expression]]
 
@@ -59,40 +58,28 @@ _MANY = 12  # states beyond which slower ways are tried only if the fast ones fi
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Decomposition:
-    """A constraint as sums in a public set.
+    """A constraint as sums in a public set."""
 
-    Attributes:
-        sums: formulas whose every term names one agent.
-        lower, upper: bounds of each sum, infinite where there is none or a region holds it.
-        phi: the sums' symbols and the convex function of them that must not be positive, if one
-            holds them together.
-        how: how it was done, for people.
-        as_stated: whether it was one sum already, whose price is the constraint's multiplier.
-    """
-
-    sums: tuple[Expression, ...]
+    sums: tuple[Expression, ...]  # formulas whose every term names one agent
+    # bounds of each sum, infinite where there is none or a region holds it
     lower: tuple[float, ...]
     upper: tuple[float, ...]
+    # the sums' symbols and the convex function of them that must not be positive, if one holds them
+    # together
     phi: tuple[tuple[Expression, ...], Expression] | None
-    how: str
+    how: str  # how it was done, in words
+    # whether it was one sum already, whose price is the constraint's multiplier
     as_stated: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class AffineComposition:
-    """A formula as ``phi(u) + rest`` with affine sums u.
+    """A formula as ``phi(u) + rest`` with affine sums u."""
 
-    Attributes:
-        names: the sums and what phi calls them.
-        phi: convex on all values that the sums can take.
-        rest: what is left, a sum of convex terms that name one agent each.
-        how: what was named, for people.
-    """
-
-    names: Mapping[Expression, Expression]
-    phi: Expression
-    rest: Expression
-    how: str
+    names: Mapping[Expression, Expression]  # the sums and what phi calls them
+    phi: Expression  # convex on all values that the sums can take
+    rest: Expression  # what is left, a sum of convex terms that name one agent each
+    how: str  # what was named, in words
 
     def __len__(self) -> int:
         return len(self.names) + (not self.rest.is_zero)

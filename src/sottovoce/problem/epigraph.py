@@ -48,24 +48,16 @@ _POSITIVE = 1e-7  # the least t of a norm, relative to the largest: a minimum at
 @final
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class EpigraphForm:
-    """A smooth convex problem in the state and some variables more, for the interior-point method.
+    """A smooth convex problem in the state and auxiliary variables, for the interior-point method."""
 
-    Attributes:
-        extra: the variables more, for non-smooth terms; they follow the components of the state.
-        objective: f with them.
-        terms: every h with them.
-        inequalities: ``c(x, t) <= 0``: the local rows, then those of the variables more.
-        equalities: ``e(x) = 0``, affine.
-        lower, upper: bounds of the variables more, shape (count, extra).
-    """
-
-    extra: tuple[Expression, ...]
-    objective: Expression
-    terms: tuple[Expression, ...]
+    extra: tuple[Expression, ...]  # auxiliary variables, behind the components of the state
+    objective: Expression  # f with them
+    terms: tuple[Expression, ...]  # every h with them
+    # ``c(x, t) <= 0``: the local rows, then those of the variables more
     inequalities: tuple[Expression, ...]
-    equalities: tuple[Expression, ...]
-    lower: Array
-    upper: Array
+    equalities: tuple[Expression, ...]  # ``e(x) = 0``, affine
+    lower: Array  # bounds of the variables more, shape (count, extra)
+    upper: Array  # likewise
 
 
 def epigraph_form(

@@ -118,25 +118,17 @@ class WeightedTerms:
 @final
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Fleet:
-    """Agents with one template.
+    """Agents with one template."""
 
-    Attributes:
-        group: count, state and parameters of the template, and the agents' public boxes.
-        objective: f.
-        sums: what the agents add to rows.
-        local: what they keep to beside their public boxes; None: nothing.
-        places: the stated groups, from 0, that they are; none for a term that mixes agents.
-        columns: where their states lie among all states, one agent after the other.
-        agents: their numbers, from 0.
-    """
-
-    group: Group
-    objective: Expression = ZERO
-    sums: tuple[FleetContribution, ...] = ()
-    local: LocalSet | None = None
+    group: Group  # count, state and parameters of the template, and the agents' public boxes
+    objective: Expression = ZERO  # f
+    sums: tuple[FleetContribution, ...] = ()  # what the agents add to rows
+    local: LocalSet | None = None  # what they keep to beside their public boxes; None: nothing
+    # the stated groups, from 0, that they are; none for a term that mixes agents
     places: tuple[int, ...] = ()
+    # where their states lie among all states, one agent after the other
     columns: Index = field(default_factory=lambda: slice(None))
-    agents: Index = field(default_factory=lambda: slice(None))
+    agents: Index = field(default_factory=lambda: slice(None))  # their numbers, from 0
 
     @property
     def terms(self) -> tuple[Expression, ...]:
@@ -252,23 +244,15 @@ def row_constants(families: Sequence[Constraint]) -> Array:
 @final
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _NamedAgent:
-    """A named agent, numbers in its formulas.
+    """A named agent, numbers in its formulas."""
 
-    Attributes:
-        group: the agent.
-        index: which of the stated groups it is, from 0.
-        terms: what it adds to rows, by row.
-        weights: for every component its weight in rows that it adds nothing else to, by row.
-        objective: f.
-        local: what it keeps to.
-    """
-
-    group: Group
-    index: int
-    terms: dict[int, Expression]
+    group: Group  # the agent
+    index: int  # which of the stated groups it is, from 0
+    terms: dict[int, Expression]  # what it adds to rows, by row
+    # for every component its weight in rows that it adds nothing else to, by row
     weights: Sequence[dict[int, float]]
-    objective: Expression = ZERO
-    local: LocalSet | None = None
+    objective: Expression = ZERO  # f
+    local: LocalSet | None = None  # what it keeps to
 
 
 def _named_agents(
@@ -366,22 +350,15 @@ def _mixtures(
 
 
 class _Template(NamedTuple):
-    """What named agents of one fleet share.
+    """What named agents of one fleet share."""
 
-    Attributes:
-        dim: the number of components.
-        formulas: objective, terms, local inequalities and equalities, parameters for numbers.
-        rows: the rows of the terms.
-        used: the components that have weights.
-        local: how many inequalities and equalities each keeps.
-        repeated: which numbers are others again, see ``_repeated``.
-    """
-
-    dim: int
+    dim: int  # the number of components
+    # objective, terms, local inequalities and equalities, parameters for numbers
     formulas: tuple[Expression, ...]
-    rows: tuple[int, ...]
-    used: tuple[int, ...]
-    local: tuple[int, int]
+    rows: tuple[int, ...]  # the rows of the terms
+    used: tuple[int, ...]  # the components that have weights
+    local: tuple[int, int]  # how many inequalities and equalities each keeps
+    # which numbers are others again, see ``_repeated``
     repeated: tuple[tuple[int, int, float], ...]
 
 

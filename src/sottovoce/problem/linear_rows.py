@@ -37,21 +37,13 @@ sparse = _LazySparse()
 @final
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Linear:
-    """Rows ``sum_c W[r, c] x_c`` over components of states: the weights that are not 0.
+    """Rows ``sum_c W[r, c] x_c`` over components of states: the weights that are not 0."""
 
-    Attributes:
-        symbols: the components, one per column.
-        rows: how many rows there are.
-        row: the row of each weight, increasing.
-        column: its column, increasing within a row.
-        values: the weights.
-    """
-
-    symbols: tuple[Expression, ...]
-    rows: int
-    row: NDArray[np.int64]
-    column: NDArray[np.int64]
-    values: Array
+    symbols: tuple[Expression, ...]  # the components, one per column
+    rows: int  # how many rows there are
+    row: NDArray[np.int64]  # the row of each weight, increasing
+    column: NDArray[np.int64]  # its column, increasing within a row
+    values: Array  # the weights
 
     @property
     def indptr(self) -> NDArray[np.int64]:

@@ -28,27 +28,20 @@ from sottovoce.problem.agents import Array, Group, read_only, read_states
 from sottovoce.problem.constraints import Constraint, Total
 from sottovoce.problem.stating import Row, read_row, written_rows
 
-ROW_TOLERANCE = 1e-9
-"""How far a row may be off, relative to the numbers that it adds up."""
+ROW_TOLERANCE = 1e-9  # how far a row may be off, relative to the numbers that it adds up
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class LocalSet:
-    """The set that each agent of one group stays in, beside its public box.
+    """The set that each agent of one group stays in, beside its public box."""
 
-    Attributes:
-        inequalities: convex ``c(x; p) <= 0`` in the group's symbols and parameters.
-        equalities: affine ``e(x; p) = 0``.
-        labels: the rows as they were written, inequalities first.
-        lower, upper: private bounds inside the public box, shape (count, d).
-        stated: all private rows as they were written, those that became bounds too.
-    """
-
+    # convex ``c(x; p) <= 0`` in the group's symbols and parameters
     inequalities: tuple[Expression, ...]
-    equalities: tuple[Expression, ...]
-    labels: tuple[str, ...]
-    lower: Array
-    upper: Array
+    equalities: tuple[Expression, ...]  # affine ``e(x; p) = 0``
+    labels: tuple[str, ...]  # the rows as they were written, inequalities first
+    lower: Array  # private bounds inside the public box, shape (count, d)
+    upper: Array  # likewise
+    # all private rows as they were written, those that became bounds too
     stated: tuple[Row, ...] = ()
 
     @property

@@ -32,8 +32,7 @@ from sottovoce.problem.linear_rows import Matrix, sparse
 if TYPE_CHECKING:
     from sottovoce.problem.problem import CloudView, Problem
 
-PIECE = 4096
-"""How many agents of a fleet are evaluated together."""
+PIECE = 4096  # how many agents of a fleet are evaluated together
 
 _DENSE = 0.1  # share of a block's slopes that are not 0 from which dense products are faster
 
@@ -134,17 +133,12 @@ class Formulas:
 @final
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class StateBlock:
-    """States whose second derivatives mix: those of each agent, or of several that a row mixes.
+    """States whose second derivatives mix: those of each agent, or of several that a row mixes."""
 
-    Attributes:
-        index: where the ``count`` x ``dim`` states lie among all, a slice for a stated fleet.
-        rows: the local rows of each agent among all rows, shape (count, R).
-    """
-
-    index: Index
+    index: Index  # where the ``count`` x ``dim`` states lie among all, a slice for a stated fleet
     count: int
     dim: int
-    rows: Indices
+    rows: Indices  # the local rows of each agent among all rows, shape (count, R)
 
     def select(self, x: NDArray[Scalar]) -> NDArray[Scalar]:
         """The block's part of the vector ``x`` of all states, shape (count, dim)."""
@@ -444,7 +438,7 @@ class Numeric:
         return self._constant + _assembled((e for m in moving for e in m.jacobian(x)), shape)
 
     def label(self, row: int) -> str:
-        """What people call a row."""
+        """The label of a row."""
         labels = row_labels(self.families)
         if row < len(labels):
             return labels[row]

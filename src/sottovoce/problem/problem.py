@@ -2,7 +2,7 @@
 
 ``CloudView`` holds what the cloud knows (boxes and constraints) and cannot name an objective or a
 local set; ``AgentView`` holds what one agent knows (its objective, set and start) and cannot name a
-constraint; ``Problem`` is both together, for whoever may see everything: a simulation or a study.
+constraint; ``Problem`` is both together, for simulations and studies, which may see everything.
 """
 
 from __future__ import annotations
@@ -93,11 +93,11 @@ class CloudView:
         return replace(self, cost=None, sums=replace(self.sums, costs=()))
 
     def agent_labels(self) -> list[str]:
-        """What people call the agents, in order."""
+        """The labels of the agents, in order."""
         return [g.label(i) for g in self.groups for i in range(g.count)]
 
     def row_labels(self) -> list[str]:
-        """What people call the constraints, in order."""
+        """The labels of the constraints, in order."""
         return row_labels(self.constraints)
 
     def lower(self) -> Array:

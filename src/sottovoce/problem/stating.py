@@ -47,17 +47,11 @@ _MOST_PIECES = 64
 
 
 class Written(NamedTuple):
-    """A row as people write it.
+    """A row as people write it."""
 
-    Attributes:
-        name: what they call it, ``g1``, ``g2``, ... in order, or nothing.
-        row: a comparison, text, a family of constraints, or a row that was read before.
-        hard: whether a physical limit stands behind it, see ``hard``.
-    """
-
-    name: str
-    row: object
-    hard: bool = False
+    name: str  # what they call it, ``g1``, ``g2``, ... in order, or nothing.
+    row: object  # a comparison, text, a family of constraints, or a row that was read before
+    hard: bool = False  # whether a physical limit stands behind it, see ``hard``
 
 
 def written_rows(statement: object, prefix: str = "") -> list[Written]:
@@ -88,7 +82,7 @@ def written_rows(statement: object, prefix: str = "") -> list[Written]:
 
 
 def _labels(name: str, count: int) -> list[str]:
-    """What people call the rows of one statement, which may have no name."""
+    """The labels of the rows of one statement, which may have no name."""
     if count == 1 or not name:
         return [name] * count
     return [f"{name}[{k + 1}]" for k in range(count)]
@@ -96,17 +90,11 @@ def _labels(name: str, count: int) -> list[str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Row:
-    """One row ``g(x) <= 0`` or ``g(x) = 0``.
+    """One row ``g(x) <= 0`` or ``g(x) = 0``."""
 
-    Attributes:
-        g: the formula.
-        equality: whether it must be 0.
-        written: the row as it was stated.
-    """
-
-    g: Expression
-    equality: bool
-    written: str | Relation
+    g: Expression  # the formula
+    equality: bool  # whether it must be 0
+    written: str | Relation  # the row as it was stated
 
     @property
     def label(self) -> str:
@@ -355,7 +343,7 @@ def read_constraints(
 
 
 def _require_one_fleet(g: Expression, owner: Mapping[Expression, Group], where: str) -> None:
-    """Refuse a fleet's state or parameters beside anybody else's."""
+    """Refuse a fleet's state or parameters beside those of other agents."""
     used = g.symbols
     named = {owner[s].name: owner[s] for s in used}
     for group in named.values():

@@ -184,60 +184,42 @@ def _without_single(family: Constraint) -> list[Constraint]:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Region:
-    """Sums that a public convex set holds together: ``phi(u) <= 0``.
+    """Sums that a public convex set holds together: ``phi(u) <= 0``."""
 
-    Attributes:
-        name: what people call the stated constraint.
-        stated: its row of g, from 0.
-        rows: the sums u, from 0, which phi calls ``symbols``.
-        phi: convex, and nondecreasing in every sum whose terms are not affine.
-    """
-
-    name: str
-    stated: int
-    rows: tuple[int, ...]
+    name: str  # the label of the stated constraint
+    stated: int  # its row of g, from 0
+    rows: tuple[int, ...]  # the sums u, from 0, which phi calls ``symbols``
     symbols: tuple[Expression, ...]
-    phi: Expression
+    phi: Expression  # convex, and nondecreasing in every sum whose terms are not affine
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Origin:
-    """Which sums a family of stated constraints became.
-
-    Attributes:
-        first: its first sum, from 0, of ``count``; row r of a family of several rows has its sum
-            at ``first + r``.
-        as_stated: whether its rows were sums already, so that their prices are its multipliers.
-        how: how it was written as sums, for people.
-    """
+    """Which sums a family of stated constraints became."""
 
     name: str
+    # its first sum, from 0, of ``count``; row r of a family of several rows has its sum at ``first
+    # + r``
     first: int
     count: int
-    as_stated: bool
-    how: str
+    as_stated: bool  # whether its rows were sums already, so that their prices are its multipliers
+    how: str  # how it was written as sums, in words
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Sums:
-    """The sums that couple agents and the set C that they must lie in.
+    """The sums that couple agents and the set C that they must lie in."""
 
-    Attributes:
-        families: rows ``sum_i h_i(x_i)``, in order; their offsets are 0, and every term of a
-            formula over named agents names one of them.
-        lower: least value of each sum, shape (p,); minus infinity where C has no such bound.
-        upper: largest value, likewise.
-        regions: what else holds sums; no sum is in two of them, and one that is in a region has
-            no bounds.
-        origins: for each stated family of constraints, which sums it became and why.
-        costs: what groups of sums add to the public cost; no sum is in two, none in a region.
-    """
-
+    # rows ``sum_i h_i(x_i)``, in order; their offsets are 0, and every term of a formula over named
+    # agents names one of them
     families: tuple[Constraint, ...]
-    lower: Array
-    upper: Array
+    lower: Array  # least value of each sum, shape (p,); minus infinity where C has no such bound
+    upper: Array  # largest value, likewise
+    # what else holds sums; no sum is in two of them, and one that is in a region has no bounds
     regions: tuple[Region, ...]
+    # for each stated family of constraints, which sums it became and why
     origins: tuple[Origin, ...]
+    # what groups of sums add to the public cost; no sum is in two, none in a region
     costs: tuple[CostTerm, ...] = ()
 
     @property
@@ -246,7 +228,7 @@ class Sums:
         return int(self.lower.size)
 
     def labels(self) -> list[str]:
-        """What people call the sums, in order."""
+        """The labels of the sums, in order."""
         return row_labels(self.families)
 
     @property
@@ -309,7 +291,7 @@ def agents_of(sums: Sums, groups: Sequence[Group]) -> NDArray[np.int64]:
 
 @final
 class _SumsBuilder:
-    """Adds one family of constraints after the other; ``owners`` says whose each component is."""
+    """Adds one family of constraints after the other; ``owners`` has the agent of each state."""
 
     def __init__(self, owners: Owners) -> None:
         self.owners = owners

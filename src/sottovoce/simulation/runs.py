@@ -45,15 +45,7 @@ _FINEST_GRID = 2.0**-60  # the grid of a sum that no agent moves and that has no
 @final
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class SimulationRequest:
-    """A checked request with all that it is about, ready to be sent anywhere.
-
-    Attributes:
-        first: the number of the first run, from 0; run r depends on (seed, r) alone.
-        start: x at the start, per group (count, d), before projection onto the domain.
-        price0: prices, or multipliers, at the start.
-        saddle: x_hat and the prices there, if known.
-        marks: after how many rounds to measure, in order.
-    """
+    """A checked request with all that it is about, ready to be sent anywhere."""
 
     problem: Problem
     plan: NoisePlan | None
@@ -61,11 +53,13 @@ class SimulationRequest:
     rounds: int
     runs: int
     seed: int
-    first: int = 0
+    first: int = 0  # the number of the first run, from 0; run r depends on (seed, r) alone
+    # x at the start, per group (count, d), before projection onto the domain. price0: prices, or
+    # multipliers, at the start.
     start: tuple[Array, ...]
     price0: Array
-    saddle: Saddle | None
-    marks: NDArray[np.int64]
+    saddle: Saddle | None  # x_hat and the prices there, if known
+    marks: NDArray[np.int64]  # after how many rounds to measure, in order
     transcript: bool
 
     @property
@@ -99,37 +93,27 @@ class SimulationRequest:
 @final
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Layout:
-    """What all simulations of a problem with one plan, or with none, share.
+    """What all simulations of a problem with one plan, or with none, share."""
 
-    Attributes:
-        size: how many states there are.
-        domain: the groups with the bounds that their agents keep to.
-        sigma: the standard deviation of the noise of every sum, or row of g; 0 for none.
-        entries: that of the released gradient entries by (row, column).
-        grid: the public grid that contributions are rounded to, as agents send them, one per sum;
-            None if they are not.
-        public: what is public of the sums: units, noise and what of C is aimed at.
-        kernels: one per fleet, named agents of one template together; none for named agents with
-            gradient steps, which run in lanes.
-        offset: the constants of the rows.
-        code: objectives that are code, with where their states lie.
-        nonlinear: constraints over named agents whose sums do not show how much they are violated.
-        named_columns: where the states of named agents lie, the arguments of ``nonlinear``.
-        noise: what noise there is, in words.
-    """
-
-    size: int
-    domain: tuple[Group, ...]
-    sigma: Array
+    size: int  # how many states there are
+    domain: tuple[Group, ...]  # the groups with the bounds that their agents keep to
+    sigma: Array  # the standard deviation of the noise of every sum, or row of g; 0 for none
+    # that of the released gradient entries by (row, column)
     entries: Mapping[tuple[int, int], float]
+    # the public grid that contributions are rounded to, as agents send them, one per sum; None if
+    # they are not
     grid: Array | None
-    public: PublicSum
+    public: PublicSum  # what is public of the sums: units, noise and what of C is aimed at
+    # one per fleet, named agents of one template together; none for named agents with gradient
+    # steps, which run in lanes
     kernels: Sequence[FleetKernel]
-    offset: Array
-    code: Sequence[tuple[slice, Objective]]
+    offset: Array  # the constants of the rows
+    code: Sequence[tuple[slice, Objective]]  # objectives that are code, with where their states lie
+    # constraints over named agents whose sums do not show how much they are violated
     nonlinear: Tape | None
+    # where the states of named agents lie, the arguments of ``nonlinear``
     named_columns: NDArray[np.int64]
-    noise: str
+    noise: str  # what noise there is, in words
 
     def assemble(self, fleets: Sequence[FleetStates], part: Literal["answer", "states"]) -> Array:
         """Return the answer or the last states of all agents, in the problem's order."""
@@ -318,7 +302,7 @@ class Runs:
         tasks: list[Task] = [
             partial(advance, run, done, until, steps) for run in range(len(self._runs))
         ]
-        # Code may mind threads: one takes all runs.
+        # Code need not be thread-safe: one thread takes all runs.
         return [partial(_run_serially, tasks)] if self._in_python else tasks
 
     def _prepare(self, run: int, done: int, until: int, steps: Array) -> tuple[list[Task], Task]:

@@ -104,7 +104,7 @@ def _unpack_and_call(work: Callable[[Any, Task], Answer], payload: bytes, task: 
 
 @lru_cache(maxsize=2)
 def _unpack(payload: bytes) -> Any:
-    return pickle.loads(payload)  # noqa: S301 - packed above, by whoever runs the executor
+    return pickle.loads(payload)  # noqa: S301 - packed above, by the process that runs the executor
 
 
 @contextmanager

@@ -39,8 +39,7 @@ from sottovoce.tables import PlainTable, cut
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-EPSILONS = (0.1, 0.3, 1.0, 3.0)
-"""Privacy losses that are compared by default."""
+EPSILONS = (0.1, 0.3, 1.0, 3.0)  # privacy losses that are compared by default
 
 _RADIUS_SHARE = 0.05  # of the typical box's width, where no radius is stated
 _CONVERGED_RATIO = 1.25  # of a measured error to its prediction, up to which rounds suffice

@@ -48,8 +48,7 @@ from sottovoce.tables import PlainTable
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-ROUNDS = (500, 2_000, 10_000)
-"""Numbers of rounds that are compared by default."""
+ROUNDS = (500, 2_000, 10_000)  # numbers of rounds that are compared by default
 
 _CURVE_START = 25  # rounds at the first point of a curve
 _CURVE_POINTS = 9

@@ -32,8 +32,7 @@ from sottovoce.problem.agents import Array
 from sottovoce.study.released_outputs import agent_columns, released_outputs
 from sottovoce.tables import PlainTable
 
-FALSE_ALARM = 5e-5
-"""How often noise as stated fails the tests, at most."""
+FALSE_ALARM = 5e-5  # how often noise as stated fails the tests, at most
 
 _LEAST_ROUNDS = 100  # below, the tests have no power
 _TAILS = (3.0, 5.0)  # sigmas beyond which draws are counted

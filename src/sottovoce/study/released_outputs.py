@@ -58,18 +58,13 @@ _Function: TypeAlias = Callable[..., list[Array]]
 @final
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ReleasedOutputs:
-    """``x -> F(x)`` of all outputs that get noise, in the order of a release.
+    """``x -> F(x)`` of all outputs that get noise, in the order of a release."""
 
-    Attributes:
-        sigma: the stated standard deviation of every output; ``grid`` is its public grid.
-        lower: lower bounds of the states of x; ``upper`` their upper bounds.
-        function: F at points of shape (count, states), as an array (count, outputs).
-    """
-
-    sigma: Array
+    sigma: Array  # the stated standard deviation of every output; ``grid`` is its public grid
     grid: Array
-    lower: Array
+    lower: Array  # lower bounds of the states of x; ``upper`` their upper bounds
     upper: Array
+    # F at points of shape (count, states), as an array (count, outputs)
     function: Callable[[Array], Array]
 
     def __call__(self, points: Array) -> Array:
@@ -172,20 +167,13 @@ def _function_of_sums(
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _GroupContribution:
-    """What the agents of a group add to some sums: ``W[r, i] h_t(x_i)`` to ``rows[r, t]``.
-
-    Attributes:
-        first: the column of the group's first state.
-        function: all h_t, of a state's components and the parameters.
-        rows: the outputs, -1 for one without noise.
-        weights: W; None for ones.
-    """
+    """What the agents of a group add to some sums: ``W[r, i] h_t(x_i)`` to ``rows[r, t]``."""
 
     group: Group
-    first: int
-    function: _Function
-    rows: Integers
-    weights: Weights
+    first: int  # the column of the group's first state
+    function: _Function  # all h_t, of a state's components and the parameters
+    rows: Integers  # the outputs, -1 for one without noise
+    weights: Weights  # W; None for ones
 
     def of_agent(self, member: int) -> _GroupContribution:
         """Return the share of one agent of the group, whose states come first."""

@@ -1,4 +1,4 @@
-"""Folders read: by whoever may see everything, by the cloud, and by a device or a gateway.
+"""Problem folders read with all private files, with none (a cloud), or some (a device, a gateway).
 
 ``load_problem`` reads ``problem.toml`` with the tables it names, and the private files of some
 agents: of all on the machine where the problem was written, of none on a server, of its own on a
@@ -140,31 +140,20 @@ class _Files:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _StatedAgents:
-    """An agent by itself or a fleet: what ``problem.toml`` states, and what its private file does.
+    """An agent by itself or a fleet, by ``problem.toml`` and its private file."""
 
-    Attributes:
-        name: what people call the agent or the fleet.
-        numbers: the agents' numbers, from 1.
-        dim: the dimension of a state.
-        alone: whether it is an agent by itself.
-        box: lower and upper bounds.
-        parameters: the public parameters of a fleet.
-        document: the private file, if one of the agents is here.
-        spec: what it says.
-        private: the private parameters of all agents of the fleet; of those that are not
-            here, the numbers of one that is.
-        points: starts and fallbacks likewise, shape (count, d), if its tables have them.
-    """
-
-    name: str
-    numbers: range
-    dim: int
-    alone: bool
-    box: Mapping[str, ArrayLike]
-    parameters: Mapping[str, Array]
-    document: Document = _ELSEWHERE
-    spec: AgentFile | FleetFile = _UNKNOWN
+    name: str  # of the agent or the fleet
+    numbers: range  # the agents' numbers, from 1
+    dim: int  # the dimension of a state
+    alone: bool  # whether it is an agent by itself
+    box: Mapping[str, ArrayLike]  # lower and upper bounds
+    parameters: Mapping[str, Array]  # the public parameters of a fleet
+    document: Document = _ELSEWHERE  # the private file, if one of the agents is here
+    spec: AgentFile | FleetFile = _UNKNOWN  # what it says
+    # the private parameters of all agents of the fleet; of those that are not here, the numbers of
+    # one that is
     private: Mapping[str, Array] = field(default_factory=dict)
+    # starts and fallbacks likewise, shape (count, d), if its tables have them
     points: Mapping[str, Array] = field(default_factory=dict)
 
     @property

@@ -176,17 +176,11 @@ _Kind = TypeVar("_Kind", bound=Struct)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Document:
-    """One TOML file.
+    """One TOML file."""
 
-    Attributes:
-        path: where it is, for messages.
-        text: what it says, letter by letter.
-        tables: what it says, as TOML.
-    """
-
-    path: str = ""
-    text: str = ""
-    tables: Mapping[str, object]
+    path: str = ""  # where it is, for messages
+    text: str = ""  # what it says, letter by letter
+    tables: Mapping[str, object]  # what it says, as TOML
 
     def at(self, needle: str, *, table: str = "", nth: int = 0) -> str:
         """The file and the line of ``needle`` behind the ``nth`` (from 0) header ``table``."""
@@ -214,7 +208,7 @@ class Document:
         Args:
             kind: the struct that it should be.
             table: the table.
-            what: what people call it; nothing for the file itself.
+            what: its name in the message; empty for the file itself.
             header: the line before it, such as ``[[agents]]``.
             nth: how many such lines come before that one.
         """

@@ -23,15 +23,10 @@ _PLACE = re.compile(r"at row (\d+), column (\d+)")
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Table:
-    """Columns of numbers by name.
+    """Columns of numbers by name."""
 
-    Attributes:
-        path: where it was read, for messages.
-        columns: one array per column, all of one length.
-    """
-
-    path: str
-    columns: Mapping[str, Array]
+    path: str  # where it was read, for messages
+    columns: Mapping[str, Array]  # one array per column, all of one length
 
     @property
     def lines(self) -> int:

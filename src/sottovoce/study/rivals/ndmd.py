@@ -47,17 +47,11 @@ def renyi_sigma(epsilon: float, delta: float, rounds: int, size: float) -> float
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class EntropicAscent(PlainAverage):
-    """Mirror ascent on prices of either sign that add up to at most ``total``; see the module.
+    """Mirror ascent on prices of either sign that add up to at most ``total``; see the module."""
 
-    Attributes:
-        unit: of every sum.
-        rate: eta.
-        total: K, in these units.
-    """
-
-    unit: Array
-    rate: float
-    total: float
+    unit: Array  # of every sum
+    rate: float  # eta
+    total: float  # K, in these units
 
     def memory_size(self, sums: int) -> int:
         """The gradients added up."""
