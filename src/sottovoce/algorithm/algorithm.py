@@ -1,4 +1,4 @@
-"""What simulation and the network ask of an algorithm, and the algorithms there are.
+"""The interfaces of algorithms, for simulation and the network.
 
 Two kinds differ in what the cloud hears and says. With *prices* agents minimise locally and
 contribute to sums; the cloud turns noisy sums into prices. With *gradient steps* agents send

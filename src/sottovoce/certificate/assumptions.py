@@ -206,7 +206,8 @@ def private_assumptions(
         slater = _local_slater(problem)
         sound = slater.status != "fails"
         yield slater
-    yield _saddle_assumption(problem, strict, sound)
+    status, detail = _saddle_status(problem, strict, sound)
+    yield Assumption(name="regular and unique saddle point", status=status, detail=detail)
 
 
 def _local_slater(problem: Problem) -> Assumption:
@@ -274,11 +275,6 @@ def _assumption(name: str, judgement: Judgement, row: int | None = None) -> Assu
     if judgement.witness is not None:
         witness = {s.name: float(v) for s, v in judgement.witness.items()}
     return Assumption(name=name, status=judgement.status, detail=detail, witness=witness, row=row)
-
-
-def _saddle_assumption(problem: Problem, strict: bool, sound: bool) -> Assumption:
-    status, detail = _saddle_status(problem, strict, sound)
-    return Assumption(name="regular and unique saddle point", status=status, detail=detail)
 
 
 def _saddle_status(problem: Problem, strict: bool, sound: bool) -> tuple[Status, str]:

@@ -61,12 +61,12 @@ def maximise_norm(
     pool = fresh.pick(np.zeros(1, dtype=np.bool_))
     width = box.upper - box.lower
     while True:
-        fresh, probes = _study(objective, fresh, width)
+        fresh, probes = _bound_boxes(objective, fresh, width)
         count += fresh.bound.size
         values = objective.value(probes)
         if values.max() > attained:
             attained, point = float(values.max()), probes[:, values.argmax()]
-        pool = _join([pool, fresh])
+        pool = _concatenate([pool, fresh])
         goal = attained + tolerance * abs(attained) if np.isfinite(attained) else -np.inf
         over = (pool.bound <= goal) | (pool.axis == _DONE)
         settled = max(settled, pool.bound[over].max(initial=-np.inf))
@@ -102,12 +102,14 @@ class _Boxes(NamedTuple):
         return _Boxes(*(values[..., chosen] for values in fields))
 
 
-def _join(parts: Sequence[_Boxes]) -> _Boxes:
+def _concatenate(parts: Sequence[_Boxes]) -> _Boxes:
     return _Boxes(*(np.concatenate(values, axis=-1) for values in zip(*parts, strict=True)))
 
 
 @_without_warnings
-def _study(objective: Norm, boxes: _Boxes, root_width: FloatArray) -> tuple[_Boxes, FloatArray]:
+def _bound_boxes(
+    objective: Norm, boxes: _Boxes, root_width: FloatArray
+) -> tuple[_Boxes, FloatArray]:
     """Bound boxes, fix their monotone variables, choose their next axis, and propose points."""
     bound, slope = objective.bound(interval(boxes.lower, boxes.upper))
     wide = boxes.upper > boxes.lower
@@ -144,7 +146,7 @@ def _children(boxes: _Boxes, convex: BoolArray) -> _Boxes:
     centre, faces = split_point(low, high), convex[split.axis]
     left, right = split.upper.copy(), split.lower.copy()
     left[cut], right[cut] = np.where(faces, low, centre), np.where(faces, high, centre)
-    return _join([again, split._replace(upper=left), split._replace(lower=right)])
+    return _concatenate([again, split._replace(upper=left), split._replace(lower=right)])
 
 
 @final
@@ -188,13 +190,13 @@ class Component:
         )
         if not np.all(np.isfinite(values[0].magnitude)):
             require_defined(self.forms[0], sides)
-        slope = reduce(_meet, slopes)
+        slope = reduce(_intersection, slopes)
         known = np.where(self.rising[:, None], np.maximum(slope.lower, 0.0), slope.lower)
         slope = interval(known, np.maximum(slope.upper, known))
         centre = split_point(box.lower, box.upper)
         change = slope * (box - interval(centre, centre))
         mean = reduce(add, self._sides(change).values(), self.enclose_at(centre))
-        return reduce(_meet, [*values, mean]), slope
+        return reduce(_intersection, [*values, mean]), slope
 
     def enclose_at(self, points: FloatArray) -> Interval:
         """Enclose the expression at points (n, count)."""
@@ -215,7 +217,7 @@ def _affine(expr: Expression, symbol: Expression) -> bool:
     return not moving
 
 
-def _meet(a: Interval, b: Interval) -> Interval:
+def _intersection(a: Interval, b: Interval) -> Interval:
     """Intersect two enclosures of the same quantity, which therefore overlap."""
     return interval(np.maximum(a.lower, b.lower), np.minimum(a.upper, b.upper))
 

@@ -54,12 +54,8 @@ def convexity(expr: Expression, box: Box, *, parameters: Collection[Expression] 
     In order: rules of convex calculus with signs from interval arithmetic, exact rational algebra
     for quadratics, interval Hessians with subdivision, and the search for a counterexample.
 
-    Args:
-        expr: f.
-        box: for each symbol (lower, upper): two numbers, or two arrays with one entry per agent of
-            a fleet, for whom f is then judged one by one.
-        parameters: symbols of ``box`` that are held fixed at any value of their interval;
-            convexity is asked in the other symbols only.
+    ``box`` has for each symbol two numbers, or two arrays with one entry per agent of a fleet, for
+    whom f is then judged one by one. Its ``parameters`` are fixed at any value of their interval.
     """
     f, region = _prepare(expr, box, parameters)
     if f is None:

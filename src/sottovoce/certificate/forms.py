@@ -1,4 +1,4 @@
-"""Other ways to write a formula, on which interval arithmetic is less pessimistic.
+"""Equivalent forms of a formula, on which interval arithmetic is tighter.
 
 An interval bound suffers where a variable occurs more than once. A common denominator makes many
 repetitions disappear.

@@ -1,4 +1,4 @@
-"""Second derivatives: enclosed by intervals, and sampled for a witness."""
+"""Interval Hessians, and sampled witnesses of negative curvature."""
 
 from __future__ import annotations
 
@@ -247,7 +247,7 @@ def sample_points(
     agents with extreme bounds or parameters and others evenly spaced.
     """
     s = len(symbols)
-    spread = _spread(_POINTS, s)
+    spread = _low_discrepancy_points(_POINTS, s)
     corners = (
         np.array(list(product((0.0, 1.0), repeat=s)))
         if s <= _MOST_CORNERS
@@ -268,7 +268,7 @@ def sample_points(
     return points.reshape(-1, s), free.reshape(-1, s)
 
 
-def _spread(count: int, dim: int) -> Array:
+def _low_discrepancy_points(count: int, dim: int) -> Array:
     """Points of the unit cube at multiples of powers of 1/r, with ``r^(dim + 1) = r + 1``.
 
     The generalised golden ratio r keeps every prefix of the sequence evenly spread.

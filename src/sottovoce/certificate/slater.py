@@ -66,17 +66,20 @@ def slater_point(cloud: CloudView, domain: Sequence[Group]) -> SlaterPoint:
     has_equalities = bool(constraints.equal.any())
     best, least = np.empty(0), np.inf
     for candidate in _candidates(constraints, domain):
-        point = _meet_equalities(constraints, domain, candidate) if has_equalities else candidate
-        worst = constraints.worst(point)
+        point = _restore_equalities(constraints, domain, candidate) if has_equalities else candidate
+        worst = constraints.violation(point)
         if worst < least or not best.size:
             best, least = point, worst
         if least < 0.0:
             break
-    if small and not (constraints.equal.all() and constraints.missed(best) <= ROW_TOLERANCE):
-        best = _best(constraints, [best, *_points_of_most_slack(cloud, domain)])
+    if small and not (constraints.equal.all() and constraints.residual(best) <= ROW_TOLERANCE):
+        best = min(
+            (best, *_points_of_most_slack(cloud, domain)),
+            key=lambda x: (max(constraints.residual(x), ROW_TOLERANCE), constraints.violation(x)),
+        )
     best.flags.writeable = False
     upper = constraints.upper(best)
-    if constraints.missed(best) > ROW_TOLERANCE:
+    if constraints.residual(best) > ROW_TOLERANCE:
         row = int(np.argmax(np.where(constraints.equal, np.abs(upper), -np.inf)))
         detail = (
             "a point of the box that meets the equalities must exist, got none: "
@@ -109,12 +112,12 @@ class _Constraints:
         self.rows = Numeric(cloud)
         self.equal = self.rows.equality
 
-    def worst(self, x: Array) -> float:
+    def violation(self, x: Array) -> float:
         """``max_j g_j(x)`` over the inequalities, infinite where g is not defined."""
         g = self.rows.constraints(x)[~self.equal]
         return float(np.where(np.isfinite(g), g, np.inf).max(initial=-np.inf))
 
-    def missed(self, x: Array) -> float:
+    def residual(self, x: Array) -> float:
         """``max_j |g_j(x)|`` over the equalities, relative to the size of what adds up to it."""
         if not self.equal.any():
             return 0.0
@@ -160,44 +163,37 @@ def _candidates(constraints: _Constraints, domain: Sequence[Group]) -> Iterator[
         yield x
 
 
-def _meet_equalities(constraints: _Constraints, domain: Sequence[Group], start: Array) -> Array:
+def _restore_equalities(constraints: _Constraints, domain: Sequence[Group], start: Array) -> Array:
     """The point of the box that misses the equalities least, by Newton's method from ``start``.
 
     Each step is the shortest by the states that no bound has stopped.
     """
     lower, upper = lower_bounds(domain), upper_bounds(domain)
     x, free = start, lower < upper
-    best, least = start, constraints.missed(start)
+    best, least = start, constraints.residual(start)
     for _ in range(_STEPS):
         slopes = constraints.rows.jacobian(x)[constraints.equal]
         gram = (slopes @ sparse.diags_array(free * 1.0) @ slopes.T).toarray()
-        push = _solution(gram, constraints.rows.constraints(x)[constraints.equal])
-        step = -(slopes.T @ push) * free
+        multipliers = _solve_gram(gram, constraints.rows.constraints(x)[constraints.equal])
+        step = -(slopes.T @ multipliers) * free
         x = np.clip(x + step, lower, upper)
-        missed = constraints.missed(x)
-        if missed < least:
-            best, least = x, missed
-        stopped = free & (((x <= lower) & (step < 0)) | ((x >= upper) & (step > 0)))
-        if least <= ROW_TOLERANCE / 1e3 or not stopped.any():
+        residual = constraints.residual(x)
+        if residual < least:
+            best, least = x, residual
+        at_bound = free & (((x <= lower) & (step < 0)) | ((x >= upper) & (step > 0)))
+        if least <= ROW_TOLERANCE / 1e3 or not at_bound.any():
             break
-        free = free & ~stopped
+        free = free & ~at_bound
     return np.array(best)
 
 
-def _solution(gram: Array, right: Array) -> Array:
+def _solve_gram(gram: Array, right: Array) -> Array:
     """Solve ``gram y = right``; by least squares where the matrix is not safely definite."""
     try:
         np.linalg.cholesky(gram - _DEFINITE * np.trace(gram) * np.eye(len(gram)))
         return np.asarray(np.linalg.solve(gram, right), dtype=np.float64)
     except np.linalg.LinAlgError:
         return np.asarray(np.linalg.pinv(gram, hermitian=True) @ right)
-
-
-def _best(constraints: _Constraints, points: Sequence[Array]) -> Array:
-    """The point that meets the equalities; of several that do, the one with the largest slack."""
-    return min(
-        points, key=lambda x: (max(constraints.missed(x), ROW_TOLERANCE), constraints.worst(x))
-    )
 
 
 def _points_of_most_slack(cloud: CloudView, domain: Sequence[Group]) -> list[Array]:
@@ -248,7 +244,7 @@ def largest_slack(problem: Problem) -> Array:
         start=(*problem.start, 0.5 * one),
     )
     form = smooth_form(stated)
-    *_, best = InteriorPoint(numeric_of(form.problem)).approach((_GAP,))
+    *_, best = InteriorPoint(numeric_of(form.problem)).iterate((_GAP,))
     return best.x[form.columns][:-1]
 
 

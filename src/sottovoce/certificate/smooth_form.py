@@ -53,13 +53,18 @@ def is_nonsmooth(problem: Problem) -> bool:
 
 def smooth_form(problem: Problem) -> SmoothForm:
     """Write a problem with a variable for every non-smooth term and for every sum of its cost."""
-    sums = problem.cloud.sums
-    priced = np.sort(np.array([o for term in sums.costs for o in term.rows], dtype=np.int64))
-    form = _smooth_form(_with_copies(problem, priced) if priced.size else problem)
-    states, first = form.columns[: problem.size], problem.size
-    order = np.argsort(np.array([o for term in sums.costs for o in term.rows], dtype=np.int64))
-    copies = form.columns[first : first + priced.size][order]
-    return replace(form, columns=states, rows=problem.rows, priced=priced, copies=copies)
+    of_costs = np.array([o for t in problem.cloud.sums.costs for o in t.rows], dtype=np.int64)
+    priced = np.sort(of_costs)
+    smooth, columns, sums = _smooth(_with_copies(problem, priced) if priced.size else problem)
+    copies = columns[problem.size : problem.size + priced.size]
+    return SmoothForm(
+        problem=smooth,
+        columns=columns[: problem.size],
+        rows=problem.rows,
+        sums=sums,
+        priced=priced,
+        copies=copies[np.argsort(of_costs)],
+    )
 
 
 def _with_copies(problem: Problem, priced: NDArray[np.int64]) -> Problem:
@@ -115,17 +120,13 @@ def _with_copies(problem: Problem, priced: NDArray[np.int64]) -> Problem:
     )
 
 
-def _smooth_form(problem: Problem) -> SmoothForm:
-    stated, none = problem.cloud.sums.families, np.zeros(0, dtype=np.int64)
-    if not is_nonsmooth(problem):
-        columns = np.arange(problem.size)
-        return SmoothForm(
-            problem=problem, columns=columns, rows=problem.rows, sums=stated, priced=none,
-            copies=none,
-        )  # fmt: skip
+def _smooth(
+    problem: Problem,
+) -> tuple[Problem, NDArray[np.int64], tuple[Constraint, ...]]:
+    """A problem without non-smooth terms, where the stated states are, and the stated sums."""
     writer = _ProblemWriter(problem)
     families = [writer.family(family) for family in problem.constraints]
-    sums = [writer.family(family) for family in stated]
+    sums = [writer.family(family) for family in problem.cloud.sums.families]
     objectives = [writer.formula(f) for f in problem.objectives]
     local = [
         replace(local_set, inequalities=tuple(writer.formula(c) for c in local_set.inequalities))
@@ -148,20 +149,14 @@ def _smooth_form(problem: Problem) -> SmoothForm:
         for k, row in enumerate(writer.shared.rows)
     ]
     groups, sets, starts = zip(*agents, strict=True)
-    return SmoothForm(
-        problem=unchecked_problem(
-            groups=groups,
-            objectives=(*objectives, *(ZERO for _ in writer.shared.extra)),
-            cloud=replace(problem.cloud, groups=groups, constraints=_over(groups, families)),
-            local=sets,
-            start=starts,
-        ),
-        columns=np.flatnonzero(np.concatenate(is_stated)),
-        rows=problem.rows,
-        sums=_over(groups, sums),
-        priced=none,
-        copies=none,
+    smooth = unchecked_problem(
+        groups=groups,
+        objectives=(*objectives, *(ZERO for _ in writer.shared.extra)),
+        cloud=replace(problem.cloud, groups=groups, constraints=_over(groups, families)),
+        local=sets,
+        start=starts,
     )
+    return smooth, np.flatnonzero(np.concatenate(is_stated)), _over(groups, sums)
 
 
 def unchecked_problem(*, groups: Sequence[Group], **values: object) -> Problem:

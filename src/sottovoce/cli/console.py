@@ -1,4 +1,4 @@
-"""Where commands print: tables for people on the console, JSON for scripts on standard output."""
+"""Output of commands: tables on the console, JSON for scripts on standard output."""
 
 from __future__ import annotations
 

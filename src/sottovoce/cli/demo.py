@@ -250,8 +250,8 @@ class _Demo:
     def _serve(self, name: str, keys: Path, store: str, port: int, *more: object) -> None:
         """Start ``sottovoce cloud`` or ``helper``."""
         files = ("--keys", keys, "--store", self.run / store, "--listen", f"127.0.0.1:{port}")
-        asked = {"rounds": self.rounds, **asdict(self.promise)}
-        options = chain(*((f"--{key}", value) for key, value in asked.items() if value))
+        values = {"rounds": self.rounds, **asdict(self.promise)}
+        options = chain(*((f"--{key}", value) for key, value in values.items() if value))
         self._start(name, self.folder, *files, *options, *more)
 
     def _start(self, *arguments: object) -> None:

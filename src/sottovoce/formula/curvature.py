@@ -1,4 +1,4 @@
-"""Whether a formula is affine, convex or concave: disciplined convex programming over signs.
+"""Curvature, affine, convex or concave: disciplined convex programming over signs.
 
 The rules are those of disciplined convex programming and some more: quadratics by their matrices in
 exact arithmetic, norms, soft maxima, products of powers, entropies. They ask an oracle for signs;

@@ -275,9 +275,9 @@ def _monomials(
 def definiteness(matrix: Sequence[Sequence[Fraction]]) -> int:
     """Return 1 if a symmetric rational matrix is positive definite, 0 if semidefinite, else -1.
 
-    Floating point decides where it proves the sign: by a Cholesky factorisation of the matrix less
-    a bound on its rounding errors (Rump 2006), or by a direction v with ``v' matrix v < 0`` exactly.
-    Otherwise by elimination, exactly.
+    Floating point decides where it proves the sign: a Cholesky factorisation of the matrix less a
+    bound on its rounding errors (Rump 2006), or a direction v with ``v' matrix v < 0`` exactly.
+    Otherwise exact elimination does.
     """
     near = np.array(matrix, dtype=np.float64)
     if np.isfinite(near).all():

@@ -1,4 +1,4 @@
-"""Formulas in interval arithmetic and over (value, error) pairs, for many boxes at once.
+"""Interval enclosures of formulas and bounds of their rounding errors, for many boxes at once.
 
 An ``Interval`` holds arrays, so that one walk over a formula bounds it on every box of a
 subdivision, or for every agent of a fleet: its values, its slopes (where a slope jumps, every

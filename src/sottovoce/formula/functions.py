@@ -35,7 +35,10 @@ def entrywise(*, least: int = 1) -> Callable[[Callable[_P, Expression]], Callabl
     def decorate(function: Callable[_P, Expression]) -> Callable[_P, Any]:
         @wraps(function)
         def on_arrays(*arguments: _P.args, **settings: _P.kwargs) -> Any:
-            if len(arguments) >= least and any(map(_is_array, arguments)):
+            are_arrays = (
+                hasattr(a, "__array_ufunc__") and hasattr(a, "__len__") for a in arguments
+            )
+            if len(arguments) >= least and any(are_arrays):
                 entry_by_entry: Any = np.frompyfunc(function, len(arguments), 1)
                 return entry_by_entry(*arguments)
             return function(*arguments, **settings)
@@ -43,10 +46,6 @@ def entrywise(*, least: int = 1) -> Callable[[Callable[_P, Expression]], Callabl
         return on_arrays
 
     return decorate
-
-
-def _is_array(value: object) -> bool:
-    return hasattr(value, "__array_ufunc__") and hasattr(value, "__len__")
 
 
 @entrywise()

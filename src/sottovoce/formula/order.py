@@ -1,4 +1,4 @@
-"""One order of canonical formulas: by names, degree and structure, the same on every machine."""
+"""Total order of canonical formulas: by names, degree and structure, the same on every machine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Text to formulas: arithmetic, comparisons and a few functions; text is never executed.
+"""Parser: text to formulas, with comparisons and a few functions; text is never executed.
 
     constraint = sum ("<=" | ">=" | "==") sum
     atom       = number | name | name "[" integer "]" | function "(" sum {"," sum} ")" | "(" sum ")"

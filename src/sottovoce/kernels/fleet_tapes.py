@@ -69,11 +69,8 @@ LocalForm: TypeAlias = SeparableForm | EpigraphForm | None
 def local_form(fleet: Fleet, *, coded: bool = False) -> LocalForm:
     """Return the structure of what a fleet's agents minimise.
 
-    A scalar state in bounds needs none, non-smooth terms or not.
-
-    Args:
-        fleet: the agents.
-        coded: whether their objective is code, of which no structure is known.
+    A scalar state in bounds needs none, non-smooth terms or not; of an objective that is ``coded``
+    no structure is known.
     """
     rows = fleet.local is not None and fleet.local.rows > 0
     if coded:
@@ -201,12 +198,8 @@ def fleet_tapes(
 ) -> tuple[dict[str, tuple[Code, Code]], list[TapeCode]]:
     """Return the tapes by the names that ``FleetView`` has for them, and their code.
 
-    Args:
-        fleet: the formulas.
-        parameters: those that formulas name.
-        form: the structure of the local problem.
-        how: the minimiser, or ``GRADIENT`` for Algorithm 1's steps.
-        coded: whether a part of the objective is code, whose curvature is not known.
+    ``how`` is the minimiser, or ``GRADIENT`` for Algorithm 1's steps; of an objective that is
+    ``coded`` the curvature is not known.
     """
     writer = _TapeWriter(fleet, parameters, form)
     objective, states, terms = fleet.objective, fleet.group.symbols, fleet.terms

@@ -103,7 +103,7 @@ class Run:
         trace: Array = _NO_NUMBERS,
         transcript: Array = _NO_NUMBERS,
     ) -> list[Task]:
-        """What takes the run through rounds ``done + 1 .. until``, one task per thread.
+        """The tasks of rounds ``done + 1 .. until``, one per thread.
 
         Args:
             done: rounds done.
@@ -171,12 +171,6 @@ class PythonRun:
 
     Agents with formulas and the default cloud still take their compiled halves of a round; a round
     costs what Python costs, a tenth of a millisecond and more, instead of microseconds.
-
-    Args:
-        fleets: with their states.
-        release: offset, noise and grid.
-        cloud: its state and its step.
-        theta: the weight of the agents' proximal terms.
     """
 
     def __init__(

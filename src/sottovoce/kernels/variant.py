@@ -1,4 +1,4 @@
-"""Which build of the kernels runs: AVX2, baseline, or the plain modules."""
+"""Choice of the kernels' build: AVX2, baseline, or the plain modules."""
 
 from __future__ import annotations
 

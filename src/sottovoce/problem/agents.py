@@ -1,4 +1,4 @@
-"""Where agents live: their states, boxes and parameters, and the symbols to write formulas with.
+"""Groups of agents: states, boxes and parameters, and the symbols to write formulas with.
 
 ``Agents`` is what people state problems with. A problem keeps groups: an agent with formulas of its
 own is a group of one; agents that share a formula are one group, told apart by arrays of
@@ -512,11 +512,11 @@ def fleet_group(
     low = _bounds(lower, n, dim, f"lower bound of {name}")
     high = _bounds(upper, n, dim, f"upper bound of {name}")
     if (low > high).any():
-        at = np.unravel_index(int(np.argmax(low > high)), low.shape)
-        who = name if n == 1 else f"{name}{int(at[0]) + 1}"
+        index = np.unravel_index(int(np.argmax(low > high)), low.shape)
+        who = name if n == 1 else f"{name}{int(index[0]) + 1}"
         raise ProblemError(
-            f"lower must not exceed upper, got lower={low[at]:g} > upper={high[at]:g} for {who}: "
-            "its domain is empty; swap the bounds or mend them"
+            f"lower must not exceed upper, got lower={low[index]:g} > upper={high[index]:g} for "
+            f"{who}: its domain is empty; swap the bounds or mend them"
         )
     arrays: dict[Expression, Array] = {}
     for key, values in (parameters or {}).items():

@@ -319,7 +319,7 @@ def total(terms: State, *, weights: Weights = None) -> Total:
     (agents,) = named
     stated = total_over(agents.template, exprs, weights)
     # Named agents have formulas of their own at once.
-    return one_by_one(stated) if agents.by_name else stated
+    return over_named_agents(stated) if agents.by_name else stated
 
 
 def total_over(group: Group, terms: Sequence[Expression], weights: Weights = None) -> Total:
@@ -334,7 +334,7 @@ def total_over(group: Group, terms: Sequence[Expression], weights: Weights = Non
     return Total(sums=(part,), offset=read_only(np.zeros(part.rows)))
 
 
-def one_by_one(stated: Total) -> Total:
+def over_named_agents(stated: Total) -> Total:
     """Return the same sums over single agents' states: weights of components, or formulas."""
     written = replace(stated, sums=())
     for part in stated.sums:
@@ -354,7 +354,7 @@ def without_rows(formula: Expression, among: Set[Agents] | None = None) -> Expre
         part = s.value.part
         if among is None or not among.isdisjoint(owners(part.terms)):
             whole = Total(sums=(part,), offset=read_only(np.zeros(part.rows)))
-            values[s] = one_by_one(whole).formulas[s.value.row]
+            values[s] = over_named_agents(whole).formulas[s.value.row]
     return rewritten(formula, values) if values else formula
 
 

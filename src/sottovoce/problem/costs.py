@@ -79,9 +79,7 @@ class CostTerm:
 def plain_cost(formula: Expression, named: Set[Agents]) -> Expression:
     """Return a cost in plain symbols; the same total stated twice is one.
 
-    Args:
-        formula: in the states of agents and in symbols of rows over fleets.
-        named: the agents that are stated one by one, whose totals are written out.
+    Totals over the agents ``named``, which are stated one by one, are written out.
     """
     formula = rewritten(without_rows(formula, named), {})
     known: dict[object, FleetSum] = {}
@@ -129,14 +127,14 @@ def read_cost(formula: Expression, groups: Sequence[Group]) -> Cost:
                 "an agent pays by itself into its objective"
             )
     try:
-        return _as_sums(*affine_sums(formula, owner | {s: s.name for s in rows}), rows)
+        return _cost_of_sums(*affine_sums(formula, owner | {s: s.name for s in rows}), rows)
     except ProblemError:  # of fewer sums some are combinations, which a kink may not mix
         parts: dict[Expression, Expression] = {}
         phi = name_affine(formula, parts)
-        return _as_sums(parts, phi, rows)
+        return _cost_of_sums(parts, phi, rows)
 
 
-def _as_sums(
+def _cost_of_sums(
     names: Mapping[Expression, Expression], phi: Expression, rows: Mapping[Expression, SumRow]
 ) -> Cost:
     """A cost phi of the sums ``names``; of proportional sums one is kept."""
@@ -285,12 +283,12 @@ def _families(
                 part = rows[s][0].only(rows[s][1])
                 part = replace(part, terms=(multiply(number(factor), part.terms[0]),))
                 name = part.group.name
-                parts[name] = _together(parts[name], part) if name in parts else part
+                parts[name] = _add_sums(parts[name], part) if name in parts else part
         named = add(*(multiply(number(f), e) for f, e in pairs if e not in rows))
         yield _family([parts[name] for name in sorted(parts)], named), [h]
 
 
-def _together(one: FleetSum, other: FleetSum) -> FleetSum:
+def _add_sums(one: FleetSum, other: FleetSum) -> FleetSum:
     """The sum of two rows over one fleet, as one row."""
     if one.weights is not None or other.weights is not None:
         raise ProblemError(

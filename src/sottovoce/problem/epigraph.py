@@ -1,4 +1,4 @@
-"""Non-smooth terms of convex formulas in epigraph form: one local variable each, never sent.
+"""Epigraph form of non-smooth terms: one auxiliary local variable each, never sent.
 
 In a convex formula every non-smooth term may be replaced by a variable t that is at least as large,
 because the formula does not fall as it rises (that is what the rules of convexity ask); at the
@@ -48,15 +48,15 @@ _POSITIVE = 1e-7  # the least t of a norm, relative to the largest: a minimum at
 @final
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class EpigraphForm:
-    """A smooth convex problem in the state and auxiliary variables, for the interior-point method."""
+    """A smooth convex problem in the state and auxiliary variables, for interior-point methods."""
 
     extra: tuple[Expression, ...]  # auxiliary variables, behind the components of the state
     objective: Expression  # f with them
     terms: tuple[Expression, ...]  # every h with them
-    # ``c(x, t) <= 0``: the local rows, then those of the variables more
+    # ``c(x, t) <= 0``: the local rows, then those of the auxiliary variables
     inequalities: tuple[Expression, ...]
     equalities: tuple[Expression, ...]  # ``e(x) = 0``, affine
-    lower: Array  # bounds of the variables more, shape (count, extra)
+    lower: Array  # bounds of the auxiliary variables, shape (count, extra)
     upper: Array  # likewise
 
 
@@ -82,11 +82,9 @@ def epigraph_form(
 
 @final
 class EpigraphWriter:
-    """Writes smooth formulas; equal non-smooth terms share their variable.
+    """Writes smooth formulas; equal non-smooth terms share their variable, called after ``name``.
 
-    Args:
-        name: whose formulas; variables are called after it.
-        norm_rows: whether a norm gets a row, or a quotient in its place.
+    A norm gets a row, or a quotient in its place if ``norm_rows`` is False.
     """
 
     def __init__(self, name: str, *, norm_rows: bool = True) -> None:

@@ -1,4 +1,4 @@
-"""Whether a local set holds a point or a state, and which rows are to blame if it holds none.
+"""Feasibility of local sets: emptiness, conflicting rows, fallbacks, bounds inside public ones.
 
 Most agents of a fleet are settled together: a point found by steps towards the rows shows that a
 set is not empty. What is left is decided by linear programs over tangents, ``minimise t with
@@ -84,13 +84,15 @@ def _empty(rows: _Tangents) -> bool:
             cuts.append((slope, constant, float(scale)))
             if equal:
                 cuts.append((-slope, -constant, float(scale)))
-        least, x = _least(cuts, rows)
+        least, x = _minimise_cuts(cuts, rows)
         if least > ROW_TOLERANCE:
             return True
     return False
 
 
-def _least(cuts: Sequence[tuple[Array, float, float]], rows: _Tangents) -> tuple[float, Array]:
+def _minimise_cuts(
+    cuts: Sequence[tuple[Array, float, float]], rows: _Tangents
+) -> tuple[float, Array]:
     """The least t with all tangents below t times their scale, and where."""
     from scipy.optimize import linprog  # slow to load, and hardly any set needs it
 

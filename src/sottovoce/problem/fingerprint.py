@@ -1,4 +1,4 @@
-"""One hash for a value: the same content gives the same name on every machine."""
+"""Fingerprints: hashes of content, the same on every machine."""
 
 from __future__ import annotations
 

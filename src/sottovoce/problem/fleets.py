@@ -1,4 +1,4 @@
-"""A problem's agents as fleets: stated ones, named agents by template, terms that mix agents.
+"""Fleets: stated ones, named agents by template, terms that mix agents.
 
 A fleet's agents have formulas that differ in numbers only. A template is a named agent's formulas
 with its numbers as parameters: ``0.5*(x1 - 3)**2`` and ``0.7*(x2 + 1)**2`` are both
@@ -60,24 +60,20 @@ class FleetContribution:
         return replace(self, weights=self.weights[:, columns])
 
     def parts(self, first: int) -> Iterator[WeightedTerms]:
-        """The same without tables and without rows whose weights are all 0.
-
-        Args:
-            first: the number of the first term among those of the fleet.
-        """
+        """The same without tables and rows without weights; its terms count from ``first``."""
         every, count = self.weights, len(self.terms)
         tables = [(first + t, 1, every[:, t::count]) for t in range(count)] if self.table else []
         for begin, terms, weights in tables or [(first, count, every)]:
             rows = 1 if weights is None else int(weights.shape[0])
-            at = self.row + np.arange(rows * terms).reshape(rows, terms)
+            numbers = self.row + np.arange(rows * terms).reshape(rows, terms)
             if isinstance(weights, np.ndarray):
                 used = np.flatnonzero(weights.any(axis=1))
-                at, weights = at[used], weights[used]
+                numbers, weights = numbers[used], weights[used]
             if weights is not None and not (isinstance(weights, np.ndarray) and weights.all()):
                 weights = sparse.csr_array(weights)
                 used = np.flatnonzero(np.diff(weights.indptr))
-                at, weights = at[used], weights[used]
-            yield WeightedTerms(rows=at, terms=range(begin, begin + terms), weights=weights)
+                numbers, weights = numbers[used], weights[used]
+            yield WeightedTerms(rows=numbers, terms=range(begin, begin + terms), weights=weights)
 
 
 @final
@@ -174,12 +170,8 @@ def fleets_of(
 ) -> list[Fleet]:
     """Return the fleets of a problem: stated ones, named agents by template, terms that mix agents.
 
-    Args:
-        groups: all agents, as stated.
-        families: the rows that they add to.
-        objectives: f_i of every group, if known here.
-        local: what every group's agents keep to, if it counts.
-        alone: groups that share a fleet with no other, because their objectives are code.
+    Agents add to the rows of ``families``. Groups ``alone`` share a fleet with no other, because
+    their objectives are code.
     """
     objectives = objectives or [ZERO] * len(groups)
     # Where the states and the numbers of every group's agents begin.
@@ -214,14 +206,9 @@ def agent_fleet(
     objective: Expression,
     local: LocalSet | None = None,
 ) -> Fleet:
-    """Return one group's agents with what they add to the rows, a named agent by its template.
+    """Return the agents of group ``index`` as a fleet, a named agent by its template.
 
-    Args:
-        groups: all groups, with whatever parameters are known here.
-        families: the rows, sums of terms that name one agent each.
-        index: which group.
-        objective: its formula f_i.
-        local: what the agents keep to beside their public boxes.
+    The rows of ``families`` are sums of terms that name one agent each.
     """
     group = groups[index]
     if group.count > 1:
@@ -413,8 +400,8 @@ def _joined(template: _Template, members: Sequence[tuple[_NamedAgent, list[float
     formulas, symbols = template.formulas, tuple(_state(c) for c in range(template.dim))
     parameters = [_parameter(k + 1) for k in range(len(members[0][1]))]
     repeated = {
-        parameters[place]: multiply(number(sign), ONE if at < 0 else parameters[at])
-        for place, at, sign in template.repeated
+        parameters[place]: multiply(number(sign), ONE if first_use < 0 else parameters[first_use])
+        for place, first_use, sign in template.repeated
     }
     local_rows = [substitute(row, repeated) for row in formulas[1 + len(rows) :]]
     numbers = np.array([values for _, values in members]).reshape(len(members), -1)
@@ -478,10 +465,7 @@ def parametrised(
 ) -> Expression:
     """Return a formula with parameters in place of its numbers, which join ``numbers``.
 
-    Args:
-        formula: in the components of one state.
-        place: which component, from 0, each symbol is.
-        numbers: those of the parameters ``p[1]``, ``p[2]``, ... so far.
+    ``place`` has the component, from 0, of every symbol.
     """
 
     def written(part: Expression) -> Expression:

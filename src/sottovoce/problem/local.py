@@ -1,4 +1,4 @@
-"""What one agent alone must keep: its own convex set inside its public box.
+"""Local sets: the convex set of every agent inside its public box.
 
     X_i = {x in B_i : c(x; p_i) <= 0, e(x; p_i) = 0, lower_i <= x <= upper_i}
 
@@ -26,7 +26,7 @@ from sottovoce.formula.order import in_order
 from sottovoce.formula.tape import tape
 from sottovoce.problem.agents import Array, Group, read_only, read_states
 from sottovoce.problem.constraints import Constraint, Total
-from sottovoce.problem.stating import Row, read_row, written_rows
+from sottovoce.problem.stating import Row, read_row, stated_rows
 
 ROW_TOLERANCE = 1e-9  # how far a row may be off, relative to the numbers that it adds up
 
@@ -80,7 +80,7 @@ def local_rows(statements: object, groups: Sequence[Group]) -> dict[str, list[Ro
     owner = {s: g for g in groups for s in (*g.symbols, *g.parameters)}
     symbols = {s.name: s for s in owner}
     rows: dict[str, list[Row]] = {group.name: [] for group in groups}
-    for written in written_rows([] if statements is None else statements):
+    for written in stated_rows([] if statements is None else statements):
         where = f"local row {written.name}" if written.name else "a local row"
         if isinstance(written.row, Constraint | Total):
             raise ProblemError(
@@ -289,12 +289,12 @@ def _lowest(g: Expression, symbol: Expression, low: float, high: float) -> list[
 
     Where g is not defined, the operand that is outside its domain says which way to go.
     """
-    first = [(_value_of(base, symbol), relation, _value_of(derivative(base, symbol), symbol))
+    conditions = [(_value_of(base, symbol), relation, _value_of(derivative(base, symbol), symbol))
              for base, relation, _ in domain_conditions(g)]  # fmt: skip
     slope = _value_of(derivative(g, symbol), symbol)
 
     def uphill(t: float) -> float:
-        for base, relation, rise in first:
+        for base, relation, rise in conditions:
             level = base(t)
             if not (level >= 0.0 if relation == ">=" else level > 0.0 or relation == "!="):
                 return -rise(t)

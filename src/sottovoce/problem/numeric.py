@@ -1,4 +1,4 @@
-"""Numbers from formulas: f, g and their exact derivatives in float64, fleet by fleet.
+"""Evaluation of f, g and their exact derivatives in float64, fleet by fleet.
 
 The public cost of sums counts in the objective's value; its derivatives are those of the epigraph
 form (``certificate.smooth_form``), where it is an agent's.
@@ -182,13 +182,10 @@ def tangents(
     free: NDArray[np.bool_],
     active: NDArray[np.bool_],
 ) -> list[Array]:
-    """Return projectors, an array (count, dim, dim) per block, on where states may move.
+    """Return projectors, an array (count, dim, dim) per block, on the tangent space of local rows.
 
-    Args:
-        blocks: of the states.
-        slopes: the Jacobian of all rows; local ones count.
-        free: the states that no bound holds, shape (N,).
-        active: which rows hold, one entry per row.
+    ``slopes`` is the Jacobian of all rows, ``free`` says which states no bound fixes, ``active``
+    which rows are active.
     """
     projectors = []
     for block in blocks:
@@ -214,13 +211,8 @@ def _assembled(entries: Iterable[tuple[Indices, Indices, Array]], shape: tuple[i
 
 
 @final
-class _Member:
-    """A fleet's formulas, and the rows that its agents add to.
-
-    Args:
-        fleet: the agents.
-        local: their local rows, if these count, shape (count, R).
-    """
+class _FleetFormulas:
+    """A fleet's formulas, and the rows that its agents add to; local ones, shape (count, R)."""
 
     def __init__(self, fleet: Fleet, local: Indices) -> None:
         self.fleet, self.local = fleet, local
@@ -265,12 +257,8 @@ class Numeric:
     """A problem in float64: objective, constraints and their first and second derivatives.
 
     Vectors x have one entry per scalar state, vectors mu one per row, both in the problem's order.
-    Where local sets count, their rows follow the others, and bounds are the private ones.
-
-    Args:
-        problem: what to evaluate; the public part alone has no objective.
-        families: its rows; the constraints as stated by default.
-        local: whether local sets count.
+    The rows are ``families``, by default the constraints as stated. With ``local`` those of local
+    sets follow, and bounds are the private ones. A public problem alone has no objective.
     """
 
     def __init__(
@@ -301,7 +289,7 @@ class Numeric:
             if fleet.places:
                 first = begins[:-1][fleet.agents]
                 local_rows = first[:, np.newaxis] + np.arange(local_rows_of[fleet.places[0]])
-            self.members.append(_Member(fleet, local_rows))
+            self.members.append(_FleetFormulas(fleet, local_rows))
         columns = state_columns(self.groups)
         self._code = [(columns[i], f.value) for i, f in code.items()]
         self.equality: NDArray[np.bool_] = np.zeros(int(begins[-1]), dtype=np.bool_)

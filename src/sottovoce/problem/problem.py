@@ -40,9 +40,9 @@ from sottovoce.problem.stating import (
     Row,
     read_constraints,
     read_objectives,
-    resolved,
-    written_cost,
-    written_rows,
+    resolve_agents,
+    stated_cost,
+    stated_rows,
 )
 from sottovoce.problem.sums import SplitConstraints, Sums, sums_of
 from sottovoce.tables import PlainTable, facts_html
@@ -201,10 +201,10 @@ class Problem:
     ) -> None:
         if source is not None and not isinstance(source, Mapping):
             raise ProblemError(f"source must map paths to texts, got {source!r:.60}")
-        rows = written_rows(constraints, "g")
-        private_rows = written_rows([] if local is None else local)
-        stated, formulas, rows, private_rows, plain_cost = resolved(
-            agents, objectives, rows, private_rows, written_cost(cost)
+        rows = stated_rows(constraints, "g")
+        private_rows = stated_rows([] if local is None else local)
+        stated, formulas, rows, private_rows, plain_cost = resolve_agents(
+            agents, objectives, rows, private_rows, stated_cost(cost)
         )
         split = SplitConstraints(stated, read_constraints(rows, stated))
         groups, private = split.groups, local_rows(private_rows, stated)

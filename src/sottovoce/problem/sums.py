@@ -1,4 +1,4 @@
-"""What couples agents, as sums and a public set: ``s(x) = sum_i h_i(x_i)`` must lie in C.
+"""The sums that couple agents, and their public set: ``s(x) = sum_i h_i(x_i)`` must lie in C.
 
 Every stated constraint becomes some sums of terms that name one agent each, and a set that these
 sums must lie in: an interval where the terms already are a sum, a region ``{phi(u) <= 0}`` of
@@ -66,10 +66,6 @@ class SplitConstraints:
     The former belong to the set of the agent, or of every agent of the fleet: as a bound if they
     are on one component. A row of a named agent that the rules do not show to be convex stays a
     constraint with a price, which a certificate may prove convex.
-
-    Args:
-        stated: the agents, with their boxes as stated.
-        families: the constraints.
 
     Attributes:
         coupling: the constraints that couple agents: weights where a family is linear, formulas
@@ -270,9 +266,9 @@ def contributions(sums: Sums, group: Group) -> Mapping[int, Expression]:
             if terms:
                 by_sum[first + row] = add(*terms)
         if family.linear is not None:
-            mine = family.linear.select(states)
-            rows = np.flatnonzero(np.diff(mine.indptr)).tolist()
-            by_sum |= {first + r: mine.formula(r) for r in rows}
+            own_part = family.linear.select(states)
+            rows = np.flatnonzero(np.diff(own_part.indptr)).tolist()
+            by_sum |= {first + r: own_part.formula(r) for r in rows}
     return dict(sorted(by_sum.items()))
 
 
@@ -366,11 +362,11 @@ class _SumsBuilder:
         rows: list[int] = []
         negative: dict[Expression, Expression] = {}
         for stated in cost.families:
-            mine = row_keys(stated)
+            stated_keys = row_keys(stated)
             symbols = cost.symbols[len(rows) : len(rows) + stated.rows]
-            if all(key in known for key in mine) and norms.isdisjoint(symbols):
-                rows += [known[key][0] for key in mine]
-                signs = zip(symbols, mine, strict=True)
+            if all(key in known for key in stated_keys) and norms.isdisjoint(symbols):
+                rows += [known[key][0] for key in stated_keys]
+                signs = zip(symbols, stated_keys, strict=True)
                 negative |= {s: negate(s) for s, key in signs if known[key][1] < 0}
                 continue
             rows += range(self.rows, self.rows + stated.rows)

@@ -1,4 +1,4 @@
-"""Runs of whole rounds: the request, what a problem's simulations share, every run's states."""
+"""Simulated runs: the request, the layout that all runs of a problem share, every run's states."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ _FINEST_GRID = 2.0**-60  # the grid of a sum that no agent moves and that has no
 @final
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class SimulationRequest:
-    """A checked request with all that it is about, ready to be sent anywhere."""
+    """A checked request with its problem and plan, picklable."""
 
     problem: Problem
     plan: NoisePlan | None
@@ -93,7 +93,7 @@ class SimulationRequest:
 @final
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Layout:
-    """What all simulations of a problem with one plan, or with none, share."""
+    """The layout that all simulations of a problem with one plan, or without, share."""
 
     size: int  # how many states there are
     domain: tuple[Group, ...]  # the groups with the bounds that their agents keep to
@@ -128,7 +128,7 @@ _layouts: WeakKeyDictionary[Problem, tuple[NoisePlan | None, bool, Layout]] = We
 
 
 def layout_of(problem: Problem, plan: NoisePlan | None, *, gradient: bool) -> Layout:
-    """Return what simulations of a problem, a plan and a kind of algorithm share."""
+    """Return the layout of a problem, a plan and a kind of algorithm."""
     known_plan, known_gradient, layout = _layouts.get(problem, (None, gradient, None))
     if layout is None or known_plan is not plan or known_gradient != gradient:
         layout = _lay_out(problem, plan, gradient=gradient)
@@ -247,7 +247,7 @@ def _with_warning(group: Group, code: Objective) -> Watched:
 
 @final
 class Runs:
-    """The states of all runs, and what advances them, with at most so many threads.
+    """The states of all runs, advanced by at most ``threads`` threads.
 
     Attributes:
         trace: what was measured, shape (runs, marks, ``QUANTITIES``).
@@ -291,7 +291,7 @@ class Runs:
         return PythonRun(fleets, release, cloud, algorithm.theta)
 
     def tasks(self, done: int, until: int, steps: Array) -> list[Task]:
-        """What takes all runs through rounds ``done + 1 .. until``: each run, or a team's parts.
+        """The tasks of rounds ``done + 1 .. until``: one per run, or per thread of a single run.
 
         Several tasks run at the same time. ``steps`` is of ``SimulationRequest.steps``.
         """
@@ -306,7 +306,7 @@ class Runs:
         return [partial(_run_serially, tasks)] if self._in_python else tasks
 
     def _prepare(self, run: int, done: int, until: int, steps: Array) -> tuple[list[Task], Task]:
-        """What takes a run through some rounds, and what keeps the records afterwards."""
+        """The tasks of some rounds of a run, and the one that records them afterwards."""
         s = self._request
         first, last = s.records(done, until)
         trace = np.empty((last - first, 3 * s.price0.size + len(MEASURES)))
@@ -384,7 +384,7 @@ class Runs:
         return np.array(list(nearest)).reshape(points.shape)
 
     def arrays(self) -> dict[str, Array]:
-        """Everything that rounds change, for a checkpoint."""
+        """The mutable arrays, for a checkpoint."""
         arrays = {"trace": self.trace, "transcript": self.transcript}
         for place, run in enumerate(self._runs):
             arrays |= {f"{name}{place}": array for name, array in _cloud_arrays(run).items()}
@@ -394,7 +394,7 @@ class Runs:
         return arrays
 
     def final(self) -> dict[str, NDArray[np.generic]]:
-        """Where every run ended, as a ``Result`` has it."""
+        """The final states of every run, as fields of a ``Result``."""
         assemble, states = self._layout.assemble, [_cloud_arrays(run) for run in self._runs]
         ends: dict[str, NDArray[np.generic]] = {
             "x": np.array([assemble(run.fleets, "answer") for run in self._runs]),
@@ -409,7 +409,7 @@ class Runs:
 
 
 def _cloud_arrays(run: Run | PythonRun) -> dict[str, Array]:
-    """What a run remembers beside its agents' states; of multipliers the last are the answer."""
+    """The cloud's arrays of a run; of multipliers the last are the answer."""
     if run.cloud is None:
         return {"price": run.mu, "answer": run.mu, "failed": run.failed_round}
     cloud = {name: getattr(run.cloud, name) for name in ("price", "answer", "released", "memory")}

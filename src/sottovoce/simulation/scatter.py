@@ -1,4 +1,4 @@
-"""Work in many places: tasks on any executor, answers in the order of the tasks."""
+"""Distributed tasks on any executor, answers in the order of the tasks."""
 
 from __future__ import annotations
 

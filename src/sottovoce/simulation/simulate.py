@@ -144,7 +144,7 @@ def simulate(
                 "fewer rounds or runs"
             )
         if pool is not None:
-            result = _execute_elsewhere(request, pool, threads or 1, report)
+            result = _execute_distributed(request, pool, threads or 1, report)
         else:
             result = _execute(request, thread_count, report, checkpoint)
         # Only now: parts of an ensemble need not carry the problem back with them.
@@ -294,7 +294,7 @@ def _execute(
     report: Progress,
     checkpoint: str | os.PathLike[str] | None = None,
 ) -> Result:
-    """Run all rounds here."""
+    """Run all rounds in this process."""
     report("laying out agents")
     layout = layout_of(request.problem, request.plan, gradient=request.gradient)
     engine: Runs
@@ -330,10 +330,10 @@ def _execute(
     )
 
 
-def _execute_elsewhere(
+def _execute_distributed(
     request: SimulationRequest, executor: Executor, threads: int, report: Progress
 ) -> Result:
-    """Run the rounds where an executor wants to, some of the runs in each task.
+    """Run the rounds on an executor, some of the runs in each task.
 
     Raises:
         KeyboardInterrupt: if it was stopped before the first part was done.
@@ -358,7 +358,7 @@ def _execute_elsewhere(
 
 
 def _run_part(request: SimulationRequest, task: tuple[range, int]) -> Result:
-    """Some of the runs, in whatever process; each depends on (seed, r) alone."""
+    """Some of the runs, in any process; each depends on (seed, r) alone."""
     numbers, threads = task
     some = replace(request, first=numbers.start, runs=len(numbers))
     return _execute(some, threads, silent)
@@ -410,12 +410,9 @@ def _hash_request(request: SimulationRequest, layout: Layout) -> str:
 
 @final
 class Checkpoint:
-    """A file that is rewritten now and then with all that rounds change.
+    """A file that is rewritten every few seconds with the ``arrays`` that rounds change.
 
-    Args:
-        path: the file.
-        identity: a file of another simulation is refused.
-        arrays: what rounds change.
+    A file of another ``identity`` belongs to another simulation and is refused.
     """
 
     def __init__(

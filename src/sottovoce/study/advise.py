@@ -1,4 +1,4 @@
-"""What to hide, how well, and in how many rounds: advice before anything is run."""
+"""Advice before anything is run: what to hide, how well, and in how many rounds."""
 
 from __future__ import annotations
 

@@ -197,10 +197,8 @@ class Loopback:
     ) -> Played:
         """Play a run from the agents' starts to its end.
 
-        Args:
-            override: the states that agents take in place of their own iterates.
-            crash: of a split cloud, a crash of the first connection's agents.
-            sampler: adds the noise of this run.
+        ``crash`` is one of the first connection's agents, of a split cloud; ``sampler`` adds the
+        noise of this run.
         """
         self.rounds.restart(sampler or self.sampler)
         return _Run(self, override, crash).play()

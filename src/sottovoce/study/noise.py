@@ -1,4 +1,4 @@
-"""Is it the noise that was stated? Tests on residuals ``(released - F(x)) / sigma``.
+"""Statistical tests of released noise, on residuals ``(released - F(x)) / sigma``.
 
 Under the claim residuals are independent standard normal numbers, whatever the closed loop did with
 them. Every test gives a probability that noise as stated looks so odd, already multiplied by the

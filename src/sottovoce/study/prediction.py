@@ -1,4 +1,4 @@
-"""How good an answer will be, and how many rounds to ask for, before anything is run.
+"""Predicted accuracy of an answer, and the rounds to ask for, before anything is run.
 
 Predictions come from public figures alone, or from the asymptotic limit at the optimum.
 """

@@ -48,12 +48,7 @@ class ConstraintReader:
     """Reads constraints over agents, fleets and tables of weights.
 
     While a text is read a symbol stands for every total and for the matrix, and ``_scaled`` has for
-    each its rows times a number.
-
-    Args:
-        groups: all agents, in the order of their numbers.
-        public: per fleet, the names of the parameters that are public.
-        tables: the tables beside the file by name.
+    each its rows times a number. ``public`` has the public parameters of every fleet.
     """
 
     def __init__(

@@ -146,11 +146,7 @@ def price_runs(
 ) -> Iterator[RivalRun]:
     """Yield an algorithm on noisy sums with its own noise, and with ours where that is less.
 
-    Args:
-        task: the problem, the promise and the runs.
-        label: the method.
-        sigma: the standard deviations that its theorem asks for.
-        algorithm: its constants for given noise.
+    ``sigma`` is what its theorem asks for; ``algorithm`` has its constants for such noise.
     """
     ours = task.plan.released_sigma
     yield algorithm_run(task, OWN, label, with_sigma(task.plan, sigma), algorithm(sigma))
