@@ -39,8 +39,7 @@ _BUDGET = 20_000  # boxes of a subdivision: at most a few seconds
 class Judgement:
     """Whether a formula is convex, or has finite derivatives, on a box."""
 
-    # "proven", "numerical" (no counterexample found, no proof either), "fails", or "note": it is
-    # not smooth at some points, and smooth between them
+    # "numerical": neither proof nor counterexample; "note": smooth but for some points
     status: Status
     detail: str  # the proof or the failure in one sentence
     witness: Mapping[Expression, float] | None = None  # a point of the box where it fails

@@ -43,7 +43,7 @@ _DOMINANCE = 1e-10  # by which dominance must hold, above the rounding of its ow
 class ProofRegion:
     """Where a formula is judged: a box for each agent of a fleet, or just one."""
 
-    # the symbols in which convexity is asked; all others are held fixed
+    # the symbols in which convexity is judged; all others are fixed
     variables: tuple[Expression, ...]
     # for each symbol its lower bounds, one for all agents or one per agent, shape (n,)
     lower: Mapping[Expression, Array]

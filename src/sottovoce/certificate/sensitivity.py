@@ -45,8 +45,7 @@ class Block:
 
     rows: NDArray[np.int64]
     first: int
-    # certified upper bounds (outputs, agents); a dense array, possibly a broadcast view, or a
-    # sparse array
+    # certified upper bounds (outputs, agents): a dense array, maybe a view, or a sparse array
     upper: Any
     attained: Any  # the largest values attained, of the same shape
     # which part of an agent's state moves each output, one number for all outputs or one per

@@ -77,8 +77,7 @@ def argument(text: str) -> Any:
 class PrivacyOptions:
     """A promise; what is not stated is taken from the table ``[privacy]`` of problem.toml."""
 
-    # whether answers are applied, so that hard constraints need margins; they are not where the
-    # noise alone is studied
+    # whether answers are applied, so that hard constraints need margins, or only studied
     applied: ClassVar[bool] = False
 
     epsilon: str | None = option(None, "privacy loss, e.g. 'ln(3)' or one per agent '1,1,2'")

@@ -24,7 +24,7 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 from sottovoce.arguments import entries, float64_array, whole
 from sottovoce.errors import ProblemError
 from sottovoce.formula.canonical import substitute
-from sottovoce.formula.expression import Expression, Op, node, nodes, number, symbol
+from sottovoce.formula.expression import Expression, Op, nodes, number, symbol
 from sottovoce.formula.functions import FormulaArray, bundled
 from sottovoce.formula.parse import check_name
 from sottovoce.formula.tape import Array as Array
@@ -262,7 +262,7 @@ class Agents(NDArrayOperatorsMixin, Sequence[State]):
         return self._states[place]
 
     def _symbol(self, name: str, *, single: bool) -> Expression:
-        return node(Op.SYMBOL, (), _Name(name, self, single=single))
+        return Expression(Op.SYMBOL, (), _Name(name, self, single=single))
 
     def _parameter(self, name: str) -> State:
         pattern = re.compile(re.escape(name) + r"(\[\d+\])?\Z")
@@ -350,7 +350,7 @@ def rewritten(formula: Expression, values: Mapping[Expression, Expression]) -> E
         if part.op == Op.SYMBOL and isinstance(part.value, _Name) and not values:
             known[part] = symbol(str(part.value))
         elif any(known.get(a, a) is not a for a in part.args):
-            known[part] = node(part.op, tuple(known.get(a, a) for a in part.args), part.value)
+            known[part] = Expression(part.op, tuple(known.get(a, a) for a in part.args), part.value)
     return known.get(formula, formula)
 
 

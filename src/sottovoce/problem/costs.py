@@ -62,7 +62,7 @@ class CostTerm:
 
     rows: tuple[int, ...]  # the sums u, from 0, which the formulas call ``symbols``
     symbols: tuple[Expression, ...]
-    formula: Expression  # what they add, all of it
+    formula: Expression  # all that they add to U
     smooth: Expression  # psi; with one sum all of it
     # ``(w c_i, w b_i)`` of every sum, 0 where it is not in the maximum; empty without one
     peak: tuple[tuple[float, float], ...] = ()

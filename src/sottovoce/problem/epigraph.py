@@ -51,8 +51,8 @@ class EpigraphForm:
     """A smooth convex problem in the state and auxiliary variables, for interior-point methods."""
 
     extra: tuple[Expression, ...]  # auxiliary variables, behind the components of the state
-    objective: Expression  # f with them
-    terms: tuple[Expression, ...]  # every h with them
+    objective: Expression  # f in smooth form
+    terms: tuple[Expression, ...]  # every h, likewise
     # ``c(x, t) <= 0``: the local rows, then those of the auxiliary variables
     inequalities: tuple[Expression, ...]
     equalities: tuple[Expression, ...]  # ``e(x) = 0``, affine

@@ -49,7 +49,7 @@ _MOST_PIECES = 64
 class StatedRow(NamedTuple):
     """A row as people write it."""
 
-    name: str  # what they call it, ``g1``, ``g2``, ... in order, or nothing.
+    name: str  # its label, ``g1``, ``g2``, ... in order, or empty
     row: object  # a comparison, text, a family of constraints, or a row that was read before
     hard: bool = False  # whether a physical limit stands behind it, see ``hard``
 

@@ -194,8 +194,7 @@ class Origin:
     """Which sums a family of stated constraints became."""
 
     name: str
-    # its first sum, from 0, of ``count``; row r of a family of several rows has its sum at ``first
-    # + r``
+    # its first sum, from 0, of ``count``; the sum of row r of a family is at ``first + r``
     first: int
     count: int
     as_stated: bool  # whether its rows were sums already, so that their prices are its multipliers
@@ -211,7 +210,7 @@ class Sums:
     families: tuple[Constraint, ...]
     lower: Array  # least value of each sum, shape (p,); minus infinity where C has no such bound
     upper: Array  # largest value, likewise
-    # what else holds sums; no sum is in two of them, and one that is in a region has no bounds
+    # regions of C; no sum is in two of them, and one that is in a region has no bounds
     regions: tuple[Region, ...]
     # for each stated family of constraints, which sums it became and why
     origins: tuple[Origin, ...]

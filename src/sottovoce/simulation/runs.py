@@ -54,10 +54,9 @@ class SimulationRequest:
     runs: int
     seed: int
     first: int = 0  # the number of the first run, from 0; run r depends on (seed, r) alone
-    # x at the start, per group (count, d), before projection onto the domain. price0: prices, or
-    # multipliers, at the start.
+    # x at the start, per group (count, d), before projection onto the domain
     start: tuple[Array, ...]
-    price0: Array
+    price0: Array  # prices, or multipliers, at the start
     saddle: Saddle | None  # x_hat and the prices there, if known
     marks: NDArray[np.int64]  # after how many rounds to measure, in order
     transcript: bool
@@ -100,12 +99,10 @@ class Layout:
     sigma: Array  # the standard deviation of the noise of every sum, or row of g; 0 for none
     # that of the released gradient entries by (row, column)
     entries: Mapping[tuple[int, int], float]
-    # the public grid that contributions are rounded to, as agents send them, one per sum; None if
-    # they are not
+    # the public grid of every sum, to which contributions are rounded; None if they are not
     grid: Array | None
     public: PublicSum  # what is public of the sums: units, noise and what of C is aimed at
-    # one per fleet, named agents of one template together; none for named agents with gradient
-    # steps, which run in lanes
+    # one per fleet; none for named agents with gradient steps, which run in lanes
     kernels: Sequence[FleetKernel]
     offset: Array  # the constants of the rows
     code: Sequence[tuple[slice, Objective]]  # objectives that are code, with where their states lie

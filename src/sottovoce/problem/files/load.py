@@ -150,8 +150,7 @@ class _StatedAgents:
     parameters: Mapping[str, Array]  # the public parameters of a fleet
     document: Document = _ELSEWHERE  # the private file, if one of the agents is here
     spec: AgentFile | FleetFile = _UNKNOWN  # what it says
-    # the private parameters of all agents of the fleet; of those that are not here, the numbers of
-    # one that is
+    # private parameters of all agents; of those that are not here, the numbers of one that is
     private: Mapping[str, Array] = field(default_factory=dict)
     # starts and fallbacks likewise, shape (count, d), if its tables have them
     points: Mapping[str, Array] = field(default_factory=dict)
