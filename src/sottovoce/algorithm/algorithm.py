@@ -33,7 +33,7 @@ from sottovoce.formula.parse import parse_number
 from sottovoce.problem.agents import Array
 
 if TYPE_CHECKING:
-    from sottovoce.algorithm.public_sum import PublicSum
+    from sottovoce.algorithm.public_sum import Nearest, PublicSum
     from sottovoce.privacy.noise_plan import NoisePlan
 
 
@@ -60,13 +60,7 @@ class CloudStep(PriceRounds, Protocol):
         ...
 
     def cloud_round(
-        self,
-        k: int,
-        y: Array,
-        price: Array,
-        memory: Array,
-        public: PublicSum,
-        nearest: Callable[..., Array],
+        self, k: int, y: Array, price: Array, memory: Array, public: PublicSum, nearest: Nearest
     ) -> Array:
         """Return lambda(k+1).
 

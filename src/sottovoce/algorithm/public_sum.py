@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Final, final
+from typing import Final, TypeAlias, final
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -16,6 +16,9 @@ from sottovoce.privacy.feasibility import TargetSet
 from sottovoce.problem.agents import Array, Group
 from sottovoce.problem.costs import CostTerm
 from sottovoce.problem.sums import Region, Sums, ball_of
+
+Nearest: TypeAlias = Callable[..., Array]
+"""Gives the point of C nearest to another: ``CloudKernel.nearest``."""
 
 LARGEST_REGION: Final = 128  # sums that one region may hold, as in kernels.core.prices
 _RANGE_ROUNDING: Final = 2.0**-40  # relative: a range this narrow is a constant, rounded outwards

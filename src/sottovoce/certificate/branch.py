@@ -17,12 +17,7 @@ from typing import Any, NamedTuple, final
 import numpy as np
 import numpy.typing as npt
 
-from sottovoce.formula.enclosure import (
-    ROUNDOFF,
-    enclose,
-    enclose_with_gradient,
-    require_defined,
-)
+from sottovoce.formula.enclosure import ROUNDOFF, enclose, enclose_with_gradient, require_defined
 from sottovoce.formula.expression import Expression, Op
 from sottovoce.formula.intervals import BoolArray, FloatArray, Interval, interval, square_root
 
@@ -43,12 +38,7 @@ class Maximum(NamedTuple):
 
 
 def maximise_norm(
-    objective: Norm,
-    box: Interval,
-    *,
-    tolerance: float,
-    budget: int,
-    attained: float = -np.inf,
+    objective: Norm, box: Interval, *, tolerance: float, budget: int, attained: float = -np.inf
 ) -> Maximum:
     """Bound the maximum of a norm over a box, an interval of shape (n,), from above and from below.
 

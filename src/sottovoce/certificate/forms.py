@@ -30,14 +30,7 @@ from sottovoce.formula.canonical import (
     rebuild,
 )
 from sottovoce.formula.enclosure import enclose, enclose_with_gradient
-from sottovoce.formula.expression import (
-    Expression,
-    Op,
-    Scalar,
-    nodes,
-    number,
-    symbol,
-)
+from sottovoce.formula.expression import Expression, Op, Scalar, nodes, number, symbol
 from sottovoce.formula.intervals import interval
 
 Box = Mapping[Expression, tuple[float, float]]

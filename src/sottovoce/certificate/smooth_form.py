@@ -120,9 +120,7 @@ def _with_copies(problem: Problem, priced: NDArray[np.int64]) -> Problem:
     )
 
 
-def _smooth(
-    problem: Problem,
-) -> tuple[Problem, NDArray[np.int64], tuple[Constraint, ...]]:
+def _smooth(problem: Problem) -> tuple[Problem, NDArray[np.int64], tuple[Constraint, ...]]:
     """A problem without non-smooth terms, where the stated states are, and the stated sums."""
     writer = _ProblemWriter(problem)
     families = [writer.family(family) for family in problem.constraints]

@@ -24,13 +24,7 @@ from sottovoce.certificate.branch import (
     norm_of,
     singular_bounds,
 )
-from sottovoce.certificate.forms import (
-    equivalents,
-    name_parts,
-    simplified,
-    squared_norm,
-    uses,
-)
+from sottovoce.certificate.forms import equivalents, name_parts, simplified, squared_norm, uses
 from sottovoce.errors import CertificateError, InputError
 from sottovoce.formula.canonical import add, coefficient, multiply, negate, substitute
 from sottovoce.formula.derive import derivative, rationalise
@@ -106,11 +100,7 @@ def supremum(
 
 
 def cached_supremum(
-    rows: Sequence[Sequence[Expression]],
-    box: Box,
-    *,
-    nondecreasing: Facts = None,
-    tolerance: float,
+    rows: Sequence[Sequence[Expression]], box: Box, *, nondecreasing: Facts = None, tolerance: float
 ) -> Supremum:
     """The same, searched once for all renamings of the symbols."""
     exprs = [entry for row in rows for entry in row]

@@ -349,10 +349,7 @@ def study(
 ) -> Iterator[tuple[Progress, Executor | None]]:
     """Make the folder for results, connect to a cluster, and show progress."""
     make_folder(out)
-    with (
-        shown(f"{doing} {problem}", patience=patience) as report,
-        on_cluster(cluster) as executor,
-    ):
+    with shown(f"{doing} {problem}", patience=patience) as report, on_cluster(cluster) as executor:
         yield report, executor
 
 

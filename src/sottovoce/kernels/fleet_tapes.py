@@ -17,15 +17,7 @@ from typing import Final, TypeAlias, final
 
 import numpy as np
 
-from sottovoce.formula.canonical import (
-    add,
-    addends,
-    divide,
-    expand,
-    factors,
-    negate,
-    substitute,
-)
+from sottovoce.formula.canonical import add, addends, divide, expand, factors, negate, substitute
 from sottovoce.formula.derive import gradient, hessian, is_affine, is_smooth
 from sottovoce.formula.expression import ZERO, Expression, Op
 from sottovoce.kernels.core.plain import GRADIENT, INTERIOR, NEWTON, SCALAR, SEPARABLE

@@ -31,15 +31,7 @@ from sottovoce.formula.canonical import (
     subtract,
 )
 from sottovoce.formula.curvature import curvature
-from sottovoce.formula.expression import (
-    NONSMOOTH,
-    Expression,
-    Op,
-    Scalar,
-    number,
-    scalar,
-    symbol,
-)
+from sottovoce.formula.expression import NONSMOOTH, Expression, Op, Scalar, number, scalar, symbol
 from sottovoce.formula.order import in_order
 from sottovoce.problem.quadratic import Exact, Squares, sum_of_squares, weighted_sum
 

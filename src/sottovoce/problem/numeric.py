@@ -177,10 +177,7 @@ def gram(blocks: Sequence[StateBlock], slopes: Matrix, inner: Sequence[Array]) -
 
 
 def tangents(
-    blocks: Sequence[StateBlock],
-    slopes: Matrix,
-    free: NDArray[np.bool_],
-    active: NDArray[np.bool_],
+    blocks: Sequence[StateBlock], slopes: Matrix, free: NDArray[np.bool_], active: NDArray[np.bool_]
 ) -> list[Array]:
     """Return projectors, an array (count, dim, dim) per block, on the tangent space of local rows.
 

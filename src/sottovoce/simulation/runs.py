@@ -20,13 +20,7 @@ from sottovoce.formula.expression import Expression, number
 from sottovoce.formula.tape import Tape, tape
 from sottovoce.kernels.cloud_kernel import make_cloud
 from sottovoce.kernels.fleet_kernel import MEASURES, FleetKernel, FleetStates
-from sottovoce.kernels.run_kernel import (
-    PythonRun,
-    Release,
-    Run,
-    Task,
-    stream_seed,
-)
+from sottovoce.kernels.run_kernel import PythonRun, Release, Run, Task, stream_seed
 from sottovoce.privacy.noise_plan import NoisePlan
 from sottovoce.problem.agents import Array, Group, state_columns
 from sottovoce.problem.code import Objective, Watched

@@ -24,13 +24,7 @@ from sottovoce.formula.derive import gradient
 from sottovoce.formula.expression import ZERO, Expression, Relation, symbol
 from sottovoce.formula.parse import parse_constraint
 from sottovoce.problem.agents import Array, Group, agent_numbers
-from sottovoce.problem.constraints import (
-    Constraint,
-    FleetSum,
-    Total,
-    linear_total,
-    total_over,
-)
+from sottovoce.problem.constraints import Constraint, FleetSum, Total, linear_total, total_over
 from sottovoce.problem.files.schema import ConstraintTable, SumTable, refusal
 from sottovoce.problem.files.table import AGENT, Table
 from sottovoce.problem.linear_rows import Entries, Linear, Weights, entries_of, sparse

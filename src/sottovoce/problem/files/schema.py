@@ -8,16 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import (
-    Annotated,
-    Any,
-    Literal,
-    TypeAlias,
-    TypeVar,
-    get_args,
-    get_origin,
-    get_type_hints,
-)
+from typing import Annotated, Any, Literal, TypeAlias, TypeVar, get_args, get_origin, get_type_hints
 
 import msgspec
 import numpy as np
@@ -48,8 +39,7 @@ Settings: TypeAlias = Annotated[
     int | _Finite | str | list[int | _Finite | str], Meta(description=_NUMBER)
 ]
 Rows: TypeAlias = Annotated[
-    list[str],
-    Meta(description='a list of texts such as ["x3[1] + x3[2] >= 5"]', extra=_UNSAID),
+    list[str], Meta(description='a list of texts such as ["x3[1] + x3[2] >= 5"]', extra=_UNSAID)
 ]
 Files: TypeAlias = Annotated[
     str | list[str],

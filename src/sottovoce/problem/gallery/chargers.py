@@ -109,14 +109,7 @@ def smart_charging(
     capacity = -base.constraints[0].offset
     need = {s.name: values for s, values in base.groups[0].parameters.items()}["need"]
     parameters = {"need": need, "limit": base.groups[0].upper}
-    ev = agents(
-        n,
-        name="ev",
-        dim=hours,
-        lower=0.0,
-        upper=max(CONNECTOR_KW),
-        parameters=parameters,
-    )
+    ev = agents(n, name="ev", dim=hours, lower=0.0, upper=max(CONNECTOR_KW), parameters=parameters)
     del base, parameters  # a million chargers' limits are 0.2 GB
     x = list(ev.x)
     price = np.take(PRICE, (FIRST_HOUR + np.arange(hours)) % 24)

@@ -18,13 +18,13 @@ the bound on ``|y - u|`` in the maximum norm, noise included.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 from scipy.special import softmax
 
-from sottovoce.algorithm.public_sum import PublicSum
+from sottovoce.algorithm.public_sum import Nearest, PublicSum
 from sottovoce.problem.agents import Array
 from sottovoce.study.rivals.hhrw import optimal_prices
 from sottovoce.study.rivals.rival import (
@@ -58,13 +58,7 @@ class EntropicAscent(PlainAverage):
         return sums
 
     def cloud_round(
-        self,
-        k: int,
-        y: Array,
-        price: Array,
-        memory: Array,
-        public: PublicSum,
-        nearest: Callable[..., Array],
+        self, k: int, y: Array, price: Array, memory: Array, public: PublicSum, nearest: Nearest
     ) -> Array:
         """Return lambda(k+1)."""
         lower, upper = np.asarray(public.lower), np.asarray(public.upper)

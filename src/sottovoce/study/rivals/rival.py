@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from sottovoce.algorithm.algorithm import Algorithm, GradientSteps
-from sottovoce.algorithm.public_sum import PublicSum
+from sottovoce.algorithm.public_sum import Nearest, PublicSum
 from sottovoce.certificate.certificate import Certificate
 from sottovoce.certificate.contributions import sum_ranges
 from sottovoce.certificate.optimum import ReferenceOptimum, saddle_prices
@@ -201,13 +201,7 @@ class ProximalAscent(PlainAverage):
     most: Array  # what no price exceeds
 
     def cloud_round(
-        self,
-        k: int,
-        y: Array,
-        price: Array,
-        memory: Array,
-        public: PublicSum,
-        nearest: Callable[..., Array],
+        self, k: int, y: Array, price: Array, memory: Array, public: PublicSum, nearest: Nearest
     ) -> Array:
         """Return lambda(k+1)."""
         v = y + price / self.step
