@@ -57,14 +57,12 @@ class PublicCost:
     members: tuple[int, ...]  # the sums
     symbols: tuple[Expression, ...]  # what phi calls them
     phi: Expression  # convex and smooth, separable beside a maximum; of one sum it may have kinks
-    # (a, b) of every member, a = 0 where it is not in the maximum; empty without one
-    peak: tuple[tuple[float, float], ...]
+    peak: tuple[tuple[float, float], ...]  # (a, b) of every member; empty without a maximum
     floor: float  # what the maximum is at least
     center: tuple[float, ...]  # of a norm
     radius: float  # its weight, 0 where there is none
     ranges: tuple[tuple[float, float], ...]  # encloses what these sums can be
-    # the interval of C that each must lie in, inside its range if phi is convex there alone
-    bounds: tuple[tuple[float, float], ...]
+    bounds: tuple[tuple[float, float], ...]  # of C, inside the range if phi is convex there alone
 
 
 @final
@@ -76,8 +74,7 @@ class PublicSum:
     upper: ArrayLike  # the largest; a point has ``lower == upper``
     unit: ArrayLike  # sigma of every sum; where there is no noise, any positive size of the sum
     noisy: ArrayLike  # 1 for a noisy sum, 0 for one without noise
-    # over disjoint groups of sums, public costs among them
-    regions: Sequence[Ball | Level | PublicCost] = ()
+    regions: Sequence[Ball | Level | PublicCost] = ()  # over disjoint groups of sums
 
 
 def public_sums(

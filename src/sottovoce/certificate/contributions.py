@@ -98,8 +98,7 @@ def block_ranges(
         return lower, upper, np.abs(weight) * error * (1.0 + 4.0 * ROUNDOFF) + rounding
 
     fleets = fleets_of(domain, sums.families) if fleets is None else fleets
-    agents = sum(group.count for group in domain)
-    for rows, first, _, ends in weighted_blocks(fleets, agents, values, weighted):
+    for rows, first, _, ends in weighted_blocks(fleets, values, weighted):
         yield (rows, first, *ends)
 
 
@@ -131,10 +130,9 @@ def row_ranges(fleets: Sequence[Fleet], count: int, *, where_defined: bool) -> t
         ranges = (evaluate(h, box)[h] if where_defined else enclose(h, box) for h, box in boxes)
         return [(0, [value.lower, value.upper]) for value in ranges]
 
-    agents = sum(fleet.group.count for fleet in fleets)
     low, high, size, terms = np.zeros((4, count))
     negative, positive = np.zeros((2, count))
-    for rows, _, _, (lower, upper) in weighted_blocks(fleets, agents, values, _scaled):
+    for rows, _, _, (lower, upper) in weighted_blocks(fleets, values, _scaled):
         low[rows] += np.asarray(lower.sum(axis=1)).ravel()
         high[rows] += np.asarray(upper.sum(axis=1)).ravel()
         size[rows] += np.asarray(abs(lower).sum(axis=1) + abs(upper).sum(axis=1)).ravel()

@@ -43,13 +43,10 @@ _DOMINANCE = 1e-10  # by which dominance must hold, above the rounding of its ow
 class ProofRegion:
     """Where a formula is judged: a box for each agent of a fleet, or just one."""
 
-    # the symbols in which convexity is judged; all others are fixed
-    variables: tuple[Expression, ...]
-    # for each symbol its lower bounds, one for all agents or one per agent, shape (n,)
-    lower: Mapping[Expression, Array]
+    variables: tuple[Expression, ...]  # in which convexity is judged; other symbols are fixed
+    lower: Mapping[Expression, Array]  # lower bounds by symbol, one for all agents or one each
     upper: Mapping[Expression, Array]  # upper bounds, likewise
-    # for each symbol its least lower and its greatest upper bound
-    ends: Mapping[Expression, tuple[float, float]] = field(init=False)
+    ends: Mapping[Expression, tuple[float, float]] = field(init=False)  # of the hull, by symbol
 
     def __post_init__(self) -> None:
         # Once for all proofs: a fleet may have a million agents.

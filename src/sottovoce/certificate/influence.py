@@ -156,12 +156,11 @@ WeightedBlock: TypeAlias = tuple[Indices, Any, Any, Sequence[Any]]
 
 def weighted_blocks(
     fleets: Sequence[Fleet],
-    agents: int,
     values: TermValues,
     weighted: Weighting,
     more: Iterable[tuple[int, Sequence[Any]]] = (),
 ) -> Iterator[WeightedBlock]:
-    """Yield weighted terms of ``agents`` agents: rows, first agent, parts, arrays (rows, agents).
+    """Yield weighted terms of all agents: rows, first agent, parts, arrays (rows, agents).
 
     ``values`` gives for each term of a fleet the part of the state that it belongs to, and arrays
     that fit (count,); ``weighted`` multiplies such arrays by weights; ``more`` holds parts with
@@ -169,6 +168,7 @@ def weighted_blocks(
     of a stated fleet; for every part of states a sparse block over all agents stated one by one.
     """
     entries: defaultdict[int, list[Sequence[Any]]] = defaultdict(list)
+    agents = sum(fleet.group.count for fleet in fleets)
     for fleet in fleets:
         count = fleet.group.count
         terms = [(part, [np.broadcast_to(v, (count,)) for v in of]) for part, of in values(fleet)]

@@ -259,17 +259,16 @@ def sensitivity(
     slope by x_l never decreases in x_l, which saves most of it. ``fleets`` is ``fleets_of`` both.
     """
     fleets = fleets_of(domain, families) if fleets is None else fleets
-    agents = sum(group.count for group in domain)
     return Sensitivity(
         outputs=sum(family.rows for family in families),
-        agents=agents,
-        blocks=tuple(_blocks(fleets, agents, convex, tolerance)),
+        agents=sum(group.count for group in domain),
+        blocks=tuple(_blocks(fleets, convex, tolerance)),
         affine=tuple(affine_parts(fleets)),
     )
 
 
 def _blocks(
-    fleets: Sequence[Fleet], agents: int, convex: Mapping[int, bool], tolerance: float
+    fleets: Sequence[Fleet], convex: Mapping[int, bool], tolerance: float
 ) -> Iterator[Block]:
     mixtures = [(fleet, _owners(fleet, fleets)) for fleet in fleets if not fleet.places]
 
@@ -291,7 +290,7 @@ def _blocks(
                 yield part, [np.array([v]) for v in (output, agent, upper, attained)]
 
     of_agents = [fleet for fleet in fleets if fleet.places]
-    blocks = weighted_blocks(of_agents, agents, slopes, _scale_slopes, entries())
+    blocks = weighted_blocks(of_agents, slopes, _scale_slopes, entries())
     for rows, first, parts, (upper, attained) in blocks:
         yield Block(rows=rows, first=first, upper=upper, attained=attained, parts=parts)
 

@@ -33,10 +33,8 @@ class SmoothForm:
     problem: Problem
     columns: NDArray[np.int64]  # the stated states in its vector of states
     rows: int  # how many of its constraints, the first ones, are the stated ones
-    # the stated sums; those of a public cost less the states that must equal them
-    sums: tuple[Constraint, ...]
-    # the latter sums o, from 0; the rows ``s_o - u_o = 0`` follow the stated ones
-    priced: NDArray[np.int64]
+    sums: tuple[Constraint, ...]  # the stated ones; s_o - u_o of those with a public cost
+    priced: NDArray[np.int64]  # these o, from 0; the rows ``s_o - u_o = 0`` follow the stated ones
     copies: NDArray[np.int64]  # the columns of the states u_o
 
 

@@ -185,8 +185,7 @@ class _Demo:
     run: Path  # the folder of keys, stores, states and answers
     rounds: int  # T
     promise: RunOptions  # the privacy options of the cloud
-    # agents and gateways by name: a command and what it is about
-    parts: Mapping[str, tuple[object, ...]]
+    parts: Mapping[str, tuple[object, ...]]  # the commands of agents and gateways by name
     split: bool = False  # whether there is a helper
     # the cloud first, a helper, then agents
     running: list[subprocess.Popen[bytes]] = field(default_factory=list)

@@ -77,8 +77,7 @@ def argument(text: str) -> Any:
 class PrivacyOptions:
     """A promise; what is not stated is taken from the table ``[privacy]`` of problem.toml."""
 
-    # whether answers are applied, so that hard constraints need margins, or only studied
-    applied: ClassVar[bool] = False
+    applied: ClassVar[bool] = False  # whether answers are applied: hard constraints need margins
 
     epsilon: str | None = option(None, "privacy loss, e.g. 'ln(3)' or one per agent '1,1,2'")
     delta: str | None = option(None, "failure probability in (0, 1)")

@@ -50,8 +50,7 @@ class Release:
 
     offset: Array  # the constants of the rows
     sigma: Array  # the standard deviation of every sum, 0 for none; in the units of the sums
-    # with a plan the public grid of every sum, None without one. The offset is then in grid steps.
-    grid: Array | None
+    grid: Array | None  # of every sum under a plan, the offset then in grid steps; else None
     seed: int  # of the stream of normals
 
 

@@ -55,11 +55,9 @@ class Group:
     name: str  # the agent's label, or the common prefix of a fleet's labels
     count: int  # how many agents; 1 for an agent stated by itself
     symbols: tuple[Expression, ...]  # the d components of the state as they appear in formulas
-    # bounds, shape (count, d), read-only views that may be broadcast
-    lower: Array
-    upper: Array
-    # an array of ``count`` numbers for each parameter symbol
-    parameters: Mapping[Expression, Array]
+    lower: Array  # bounds, shape (count, d), read-only views that may be broadcast
+    upper: Array  # likewise
+    parameters: Mapping[Expression, Array]  # an array of ``count`` numbers for each
 
     def __getstate__(self) -> Pickled:
         # One row for all agents travels as one row.

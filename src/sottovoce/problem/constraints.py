@@ -61,8 +61,7 @@ class FleetSum:
 
     group: Group  # the agents summed over
     terms: tuple[Expression, ...]  # the formulas h_t in the group's symbols and parameters
-    # None, a dense array (r, count), or a compressed sparse row array of that shape
-    weights: Weights = None
+    weights: Weights = None  # W: None, a dense or a compressed sparse row array (r, count)
 
     @property
     def rows(self) -> int:
@@ -104,11 +103,9 @@ class SumRows:
     """Rows ``sums + rest + linear + offset``."""
 
     sums: tuple[FleetSum, ...] = ()  # sums over fleets, each with as many rows
-    # a formula per row over agents stated one by one, or nothing at all
-    rest: tuple[Expression, ...] = ()
+    rest: tuple[Expression, ...] = ()  # a formula over named agents per row, or none at all
     offset: Array  # a constant per row
-    # what rows add that is linear in states of agents stated one by one
-    linear: Linear | None = None
+    linear: Linear | None = None  # what rows add that is linear in named agents' states
 
     @property
     def rows(self) -> int:

@@ -64,8 +64,7 @@ class CostTerm:
     symbols: tuple[Expression, ...]
     formula: Expression  # all that they add to U
     smooth: Expression  # psi; with one sum all of it
-    # ``(w c_i, w b_i)`` of every sum, 0 where it is not in the maximum; empty without one
-    peak: tuple[tuple[float, float], ...] = ()
+    peak: tuple[tuple[float, float], ...] = ()  # ``(w c_i, w b_i)`` of every sum; empty without one
     floor: float = -math.inf  # what the maximum is at least, times w
     center: tuple[float, ...] = ()  # c of a norm; empty without one
     weight: float = 0.0  # its w, 0 without one

@@ -53,14 +53,12 @@ class Decomposition:
     """A constraint as sums in a public set."""
 
     sums: tuple[Expression, ...]  # formulas whose every term names one agent
-    # bounds of each sum, infinite where there is none or the sum is in a region
-    lower: tuple[float, ...]
-    upper: tuple[float, ...]
+    lower: tuple[float, ...]  # bounds, infinite where there is none or the sum is in a region
+    upper: tuple[float, ...]  # likewise
     # the sums' symbols, and the convex function of them that must not be positive, if there is one
     phi: tuple[tuple[Expression, ...], Expression] | None
     how: str  # how it was done, in words
-    # whether it was one sum already, whose price is the constraint's multiplier
-    as_stated: bool = False
+    as_stated: bool = False  # whether it was one sum already, whose price is the multiplier
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -53,8 +53,7 @@ class EpigraphForm:
     extra: tuple[Expression, ...]  # auxiliary variables, behind the components of the state
     objective: Expression  # f in smooth form
     terms: tuple[Expression, ...]  # every h, likewise
-    # ``c(x, t) <= 0``: the local rows, then those of the auxiliary variables
-    inequalities: tuple[Expression, ...]
+    inequalities: tuple[Expression, ...]  # ``c(x, t) <= 0``: local rows, then auxiliary ones
     equalities: tuple[Expression, ...]  # ``e(x) = 0``, affine
     lower: Array  # bounds of the auxiliary variables, shape (count, extra)
     upper: Array  # likewise

@@ -120,10 +120,8 @@ class Fleet:
     objective: Expression = ZERO  # f
     sums: tuple[FleetContribution, ...] = ()  # what the agents add to rows
     local: LocalSet | None = None  # what they keep to beside their public boxes; None: nothing
-    # the stated groups, from 0, that they are; none for a term that mixes agents
-    places: tuple[int, ...] = ()
-    # where their states lie among all states, one agent after the other
-    columns: Index = field(default_factory=lambda: slice(None))
+    places: tuple[int, ...] = ()  # the stated groups, from 0; none of a term that mixes agents
+    columns: Index = field(default_factory=lambda: slice(None))  # where all their states lie
     agents: Index = field(default_factory=lambda: slice(None))  # their numbers, from 0
 
     @property
@@ -236,8 +234,7 @@ class _NamedAgent:
     group: Group  # the agent
     index: int  # which of the stated groups it is, from 0
     terms: dict[int, Expression]  # what it adds to rows, by row
-    # for every component its weight in rows that it adds nothing else to, by row
-    weights: Sequence[dict[int, float]]
+    weights: Sequence[dict[int, float]]  # by row, of components that add nothing else to it
     objective: Expression = ZERO  # f
     local: LocalSet | None = None  # what it keeps to
 
@@ -340,13 +337,11 @@ class _Template(NamedTuple):
     """What named agents of one fleet share."""
 
     dim: int  # the number of components
-    # objective, terms, local inequalities and equalities, parameters for numbers
-    formulas: tuple[Expression, ...]
+    formulas: tuple[Expression, ...]  # objective, terms, local inequalities and equalities
     rows: tuple[int, ...]  # the rows of the terms
     used: tuple[int, ...]  # the components that have weights
     local: tuple[int, int]  # how many inequalities and equalities each keeps
-    # which numbers are others again, see ``_repeated``
-    repeated: tuple[tuple[int, int, float], ...]
+    repeated: tuple[tuple[int, int, float], ...]  # numbers that are others again, see ``_repeated``
 
 
 def _by_template(agent: _NamedAgent) -> tuple[_Template, list[float]]:

@@ -35,14 +35,12 @@ ROW_TOLERANCE = 1e-9  # how far a row may be off, relative to the numbers that i
 class LocalSet:
     """The set that each agent of one group stays in, beside its public box."""
 
-    # convex ``c(x; p) <= 0`` in the group's symbols and parameters
-    inequalities: tuple[Expression, ...]
+    inequalities: tuple[Expression, ...]  # convex ``c(x; p) <= 0``
     equalities: tuple[Expression, ...]  # affine ``e(x; p) = 0``
     labels: tuple[str, ...]  # the rows as they were written, inequalities first
     lower: Array  # private bounds inside the public box, shape (count, d)
     upper: Array  # likewise
-    # all private rows as they were written, those that became bounds too
-    stated: tuple[Row, ...] = ()
+    stated: tuple[Row, ...] = ()  # all private rows as written, those that became bounds too
 
     @property
     def rows(self) -> int:

@@ -194,8 +194,7 @@ class Origin:
     """Which sums a family of stated constraints became."""
 
     name: str
-    # its first sum, from 0, of ``count``; the sum of row r of a family is at ``first + r``
-    first: int
+    first: int  # its first sum, from 0, of ``count``; that of row r is at ``first + r``
     count: int
     as_stated: bool  # whether its rows were sums already, so that their prices are its multipliers
     how: str  # how it was written as sums, in words
@@ -210,12 +209,9 @@ class Sums:
     families: tuple[Constraint, ...]
     lower: Array  # least value of each sum, shape (p,); minus infinity where C has no such bound
     upper: Array  # largest value, likewise
-    # regions of C; no sum is in two of them, and one that is in a region has no bounds
-    regions: tuple[Region, ...]
-    # for each stated family of constraints, which sums it became and why
-    origins: tuple[Origin, ...]
-    # what groups of sums add to the public cost; no sum is in two, none in a region
-    costs: tuple[CostTerm, ...] = ()
+    regions: tuple[Region, ...]  # disjoint; a sum in a region has no bounds
+    origins: tuple[Origin, ...]  # for each stated family, which sums it became and why
+    costs: tuple[CostTerm, ...] = ()  # of disjoint groups of sums, none of them in a region
 
     @property
     def count(self) -> int:

@@ -48,8 +48,7 @@ class SimulationRequest:
     runs: int
     seed: int
     first: int = 0  # the number of the first run, from 0; run r depends on (seed, r) alone
-    # x at the start, per group (count, d), before projection onto the domain
-    start: tuple[Array, ...]
+    start: tuple[Array, ...]  # x per group, (count, d), before projection onto the domain
     price0: Array  # prices, or multipliers, at the start
     saddle: Saddle | None  # x_hat and the prices there, if known
     marks: NDArray[np.int64]  # after how many rounds to measure, in order
@@ -91,19 +90,14 @@ class Layout:
     size: int  # how many states there are
     domain: tuple[Group, ...]  # the groups with the bounds that their agents keep to
     sigma: Array  # the standard deviation of the noise of every sum, or row of g; 0 for none
-    # that of the released gradient entries by (row, column)
-    entries: Mapping[tuple[int, int], float]
-    # the public grid of every sum, to which contributions are rounded; None if they are not
-    grid: Array | None
+    entries: Mapping[tuple[int, int], float]  # that of gradient entries by (row, column)
+    grid: Array | None  # of every sum, to which contributions are rounded; None if they are not
     public: PublicSum  # what is public of the sums: units, noise and what of C is aimed at
-    # one per fleet; none for named agents with gradient steps, which run in lanes
-    kernels: Sequence[FleetKernel]
+    kernels: Sequence[FleetKernel]  # one per fleet; none if named agents take gradient steps
     offset: Array  # the constants of the rows
     code: Sequence[tuple[slice, Objective]]  # objectives that are code, with where their states lie
-    # constraints over named agents whose sums do not show how much they are violated
-    nonlinear: Tape | None
-    # where the states of named agents lie, the arguments of ``nonlinear``
-    named_columns: NDArray[np.int64]
+    nonlinear: Tape | None  # constraints over named agents whose sums do not show violations
+    named_columns: NDArray[np.int64]  # where its arguments, the states of named agents, lie
     noise: str  # what noise there is, in words
 
     def assemble(self, fleets: Sequence[FleetStates], part: Literal["answer", "states"]) -> Array:

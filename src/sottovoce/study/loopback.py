@@ -122,8 +122,7 @@ class Played:
 
     states: Array  # x(k) that agents contributed from, one row per round
     releases: list[Released] = field(default_factory=list)  # what was released, round by round
-    # what the cloud sent, with the connection of each
-    frames: list[tuple[int, bytes]] = field(default_factory=list)
+    frames: list[tuple[int, bytes]] = field(default_factory=list)  # of the cloud, by connection
     # every masked contribution as a split cloud has seen it: connection, round, bytes
     masked: list[tuple[int, int, bytes]] = field(default_factory=list)
     # per round, what is left when the split cloud has taken the masks off, in grid steps

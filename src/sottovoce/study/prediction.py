@@ -128,8 +128,7 @@ class Response:
     objective: Array  # ``df / dw_o``, shape (p,)
     curvature: Array  # ``d2f / dw^2 = dlambda / dw``, shape (p, p)
     g: Array  # ``g_j`` at the saddle point, 0 where it is active, shape (m,)
-    # components of x, from 0, that no curvature determines: errors leave them out
-    flat: tuple[int, ...]
+    flat: tuple[int, ...]  # components of x, from 0, without curvature: errors leave them out
 
     @property
     def size(self) -> float:

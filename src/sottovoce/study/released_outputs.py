@@ -64,8 +64,7 @@ class ReleasedOutputs:
     grid: Array
     lower: Array  # lower bounds of the states of x; ``upper`` their upper bounds
     upper: Array
-    # F at points of shape (count, states), as an array (count, outputs)
-    function: Callable[[Array], Array]
+    function: Callable[[Array], Array]  # F: (count, states) -> (count, outputs)
 
     def __call__(self, points: Array) -> Array:
         """Return F at points of shape (count, states), as an array (count, outputs)."""

@@ -152,8 +152,7 @@ class _StatedAgents:
     spec: AgentFile | FleetFile = _UNKNOWN  # what it says
     # private parameters of all agents; of those that are not here, the numbers of one that is
     private: Mapping[str, Array] = field(default_factory=dict)
-    # starts and fallbacks likewise, shape (count, d), if its tables have them
-    points: Mapping[str, Array] = field(default_factory=dict)
+    points: Mapping[str, Array] = field(default_factory=dict)  # starts, fallbacks (count, d)
 
     @property
     def private_file(self) -> str:

@@ -39,8 +39,7 @@ class RivalTask:
     problem: Problem
     certificate: Certificate
     plan: NoisePlan  # the joint plan of the promise, for noisy sums
-    # gives the promise's plan by the name of a method, as ``Promise.plan``
-    planner: Callable[..., NoisePlan]
+    planner: Callable[..., NoisePlan]  # the promise's plan by a method's name, as ``Promise.plan``
     saddle: ReferenceOptimum
     rounds: int  # T
     runs: int  # independent runs, from ``seed``
