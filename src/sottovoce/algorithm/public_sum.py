@@ -70,7 +70,7 @@ class PublicCost:
 class PublicSum:
     """What is public of the sums: C, a product of intervals and regions, and the noise."""
 
-    lower: ArrayLike  # the least value of every sum, ``-inf`` if there is none or a region holds it
+    lower: ArrayLike  # the least value of every sum, ``-inf`` if there is none or in a region
     upper: ArrayLike  # the largest; a point has ``lower == upper``
     unit: ArrayLike  # sigma of every sum; where there is no noise, any positive size of the sum
     noisy: ArrayLike  # 1 for a noisy sum, 0 for one without noise

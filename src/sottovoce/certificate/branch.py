@@ -145,7 +145,7 @@ class Component:
     """An expression of n variables in equivalent forms, whose enclosures are intersected.
 
     ``rising`` tells along which variables it is proven not to decrease, ``affine`` in which it is
-    affine, the others held fixed.
+    affine, the others fixed.
     """
 
     variables: tuple[Expression, ...]
@@ -226,7 +226,7 @@ class Norm:
 
     @property
     def convex(self) -> BoolArray:
-        """Which variables it is convex in, the others held fixed, shape (n,): affine ones.
+        """Which variables it is convex in, the others fixed, shape (n,): affine ones.
 
         It is then greatest at an end: instead of being halved, a box is replaced by two faces.
         """

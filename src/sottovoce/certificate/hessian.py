@@ -215,7 +215,7 @@ class Hessian:
         points, free = sample_points(self.region, self.symbols)
         place = {s: c for c, s in enumerate(self.symbols)}
         for block in self.blocks:
-            # Convexity asks nothing of a variable that an agent's box holds fixed.
+            # Convexity asks nothing of a variable that an agent's box fixes.
             moving = np.stack([free[:, place[self.variables[k]]] for k in block], axis=1)
             low, high = self._enclose(block, self.symbols, points, points)
             with np.errstate(invalid="ignore"):

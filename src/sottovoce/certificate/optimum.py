@@ -51,13 +51,13 @@ class ReferenceOptimum:
         local: multipliers of local rows in the order of ``Numeric``'s, rows of non-smooth terms
             included.
         cost: dU/ds at s(x-hat), shape (p,), of the public cost U of the sums; 0 without one.
-        bound_multipliers: dL/dx at x-hat, shape (N,): positive where a lower bound holds x back,
-            negative where an upper bound does, 0 inside.
+        bound_multipliers: dL/dx at x-hat, shape (N,): positive where a lower bound is active,
+            negative where an upper bound is, 0 inside.
         objective: ``sum_i f_i + U`` at x-hat.
         residual: ``max(|x - P_X(x - dL/dx)|, |mu - max(mu + g, 0)|)``.
         active: the rows j, from 0, with ``g_j = 0``.
         dependent: active rows, from 0, whose gradients are linearly dependent on the states that
-            no bound and no local row holds: their multipliers need not be unique.
+            no bound and no local row fixes: their multipliers need not be unique.
         margin: the least of ``max(mu_j, -g_j)`` over the rows and of the larger of multiplier and
             distance over the bounds; complementarity is strict if it is positive.
         flat: the states, from 0, that a direction moves which keeps all rows and bounds with a

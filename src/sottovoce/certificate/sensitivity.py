@@ -36,7 +36,7 @@ from sottovoce.problem.fleets import Fleet, Index, fleets_of
 from sottovoce.problem.linear_rows import Weights, sparse
 
 _EPS = 2.0**-52  # the distance of 1.0 to the next float64
-_BATCH = 1 << 14  # agents whose small matrices are held at once
+_BATCH = 1 << 14  # agents whose small matrices are in memory at once
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -334,7 +334,7 @@ def nearness(d, x, force, lower, upper):
 
 
 def box_step(tape, r, x, force, lower, upper, weight, step, work):
-    """Fill step: to the bound where one holds a component, and Newton's in all others.
+    """Fill step: to the bound where a component is active, and Newton's in all others.
 
     Curvature is measured at a point pulled so far inside that no gradient is asked for outside the
     box, where an objective need not be defined.

@@ -379,7 +379,7 @@ def peak_slope(model, r, price, aim, slope, gap, hessian):
 
 
 def at_edge(model, r, i, price, u):
-    """Whether an edge holds member i of region r."""
+    """Whether member i of region r is at an active bound."""
     priced: cython.bint = price[model.public_set.members[i]] > 0.0
     bound = model.public_set.high[i] if priced else model.public_set.low[i]
     return fabs(u - bound) <= EDGE_ROUNDING * fabs(bound)
