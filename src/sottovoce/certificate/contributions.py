@@ -48,10 +48,7 @@ def contribution_ranges(
 ) -> Contributions:
     """Bound every contribution over the boxes of ``domain``, in outward-rounded arithmetic.
 
-    ``fleets`` is what ``fleets_of`` makes of both, if it is known.
-
-    Raises:
-        CertificateError: if a contribution has no finite bound.
+    ``fleets`` is what ``fleets_of`` makes of both, if it is known. Infinite bounds are refused.
     """
     blocks: list[Block] = []
     # The range of an agent that cannot move is rounding, which is the evaluation error's to pay.

@@ -304,8 +304,7 @@ def contract(
 ) -> dict[Expression, Interval]:
     """Enclose {x in box : expr(x) <= upper}, box by box; points without a value do not count.
 
-    Raises:
-        EmptyDomainError: No point of some box satisfies the constraint: a proof, not a guess.
+    ``EmptyDomainError`` is a proof that some box has no such point.
     """
     image = evaluate(expr, box)
     intersect = partial(_intersection, constraint=expr)

@@ -54,11 +54,7 @@ class KktSolver:
         self._order: Any = None
 
     def factor(self, hessian: Any, slopes: Any, shift: Array | float = 0.0) -> None:
-        """Factor the system, scaled so that the largest entry of every row is near 1.
-
-        Raises:
-            LinAlgError: if it holds numbers that are not finite.
-        """
+        """Factor the system, scaled so that the largest entry of every row is near 1."""
         from scipy.sparse.linalg import splu  # slow to load; a cloud solves no system
 
         m, n = slopes.shape
@@ -91,11 +87,7 @@ class KktSolver:
         raise np.linalg.LinAlgError("the system must be regular")
 
     def solve(self, r: Array, q: Array) -> tuple[Array, Array]:
-        """Return ``(dx, dmu)``, refined as long as that helps.
-
-        Raises:
-            LinAlgError: if the right side holds numbers that are not finite.
-        """
+        """Return ``(dx, dmu)``, refined as long as that helps."""
         right = -self._scale * np.concatenate([r, q])
         if not np.all(np.isfinite(right)):
             raise np.linalg.LinAlgError("the right side must hold finite numbers")
@@ -174,8 +166,7 @@ class InteriorPoint:
     def iterate(self, targets: Sequence[float]) -> Iterator[Solution]:
         """Yield a point for each target the natural residual falls below, and where it ends.
 
-        Raises:
-            ProblemError: if the constraints have no common point in the box.
+        Constraints without a common point in the box are refused.
         """
         now = self._start()
         remaining = list(targets)
@@ -217,11 +208,7 @@ class InteriorPoint:
         return h
 
     def require_convex(self, x: Array, mu: Array) -> None:
-        """Refuse if f or ``mu' g`` bends downwards at x.
-
-        Raises:
-            ConvexityError: if a second derivative has a negative eigenvalue.
-        """
+        """Refuse a negative eigenvalue of the second derivatives of f or ``mu' g`` at x."""
         for what, hessian in (
             ("objective", self.numeric.objective_hessian(x)),
             ("weighted sum of the constraints", self.numeric.constraint_hessian(x, mu)),

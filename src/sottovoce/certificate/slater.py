@@ -218,10 +218,8 @@ def largest_slack(problem: Problem) -> Array:
 
     ``minimise t`` over x and t with ``g_j(x) - c t <= 0`` for inequalities and ``g_j(x) = 0`` for
     equalities and local rows as they are, by the interior-point method that the saddle point uses;
-    t is one more agent in [-1, 1] and c the range that tangents show.
-
-    Raises:
-        ProblemError: if equalities and local rows have no common point.
+    t is one more agent in [-1, 1] and c the range that tangents show. Equalities and local rows
+    without a common point are refused.
     """
     numeric = numeric_of(problem)
     g, slopes = numeric.constraints(numeric.start), abs(numeric.jacobian(numeric.start))
@@ -249,11 +247,7 @@ def largest_slack(problem: Problem) -> Array:
 
 
 def local_slater_point(problem: Problem) -> SlaterPoint:
-    """Find x in the local sets with ``max_j g_j(x) < 0``, to rounding.
-
-    Raises:
-        ProblemError: if the rows have no common point in the local sets.
-    """
+    """Find x in the local sets with ``max_j g_j(x) < 0``, to rounding, or refuse the rows."""
     point = read_only(largest_slack(problem))
     stated = numeric_of(problem)
     g, scales = stated.constraints(point), 1.0 + np.abs(stated.jacobian(point) @ point)

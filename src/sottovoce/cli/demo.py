@@ -193,8 +193,7 @@ class _Demo:
     def play(self, problem: Problem, plan: NoisePlan, *, page: bool) -> _Answer:
         """Run all processes, show the run, wait for their end, and read what was reached.
 
-        Raises:
-            SottovoceError: if one of them fails, or takes more than ten minutes.
+        One that fails, or takes more than ten minutes, is an error.
         """
         import numpy as np
 

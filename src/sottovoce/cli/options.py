@@ -361,11 +361,7 @@ def draw_figure(plot: Callable[[Path], object], file: Path | None) -> None:
 
 @contextmanager
 def on_cluster(address: str | None) -> Iterator[Any]:
-    """Return the client of a Dask cluster; None, for this process, without an address.
-
-    Raises:
-        InputError: if distributed is not installed, or nothing answers there.
-    """
+    """Return the client of a Dask cluster; None, for this process, without an address."""
     if address is None:
         yield None
         return

@@ -134,11 +134,7 @@ def _violated(relation: str, value: Interval) -> tuple[BoolArray, BoolArray]:
 
 
 def require_defined(expr: Expression, box: IntervalBox) -> str:
-    """Refuse a formula that is undefined on the whole of a box; else say how to bound it.
-
-    Raises:
-        CertificateError: A domain condition of the formula is certainly violated on some box.
-    """
+    """Refuse a formula that is undefined on the whole of a box; else say how to bound it."""
     values = evaluate(expr, box)
     remedy = ""
     for base, relation, node in domain_conditions(expr):
@@ -291,10 +287,8 @@ def evaluation_error(expr: Expression, box: IntervalBox) -> FloatArray:
     may count as 0 if they are subnormal; constants are rounded once. A coefficient that all terms
     of a sum share may be multiplied after the sum, and factors below may be multiplied before the
     division: no bound gets larger by it. Logarithms of sums of exponentials, and quotients by them,
-    are evaluated as ``log_sum_exp`` says.
-
-    Returns:
-        One bound per box; infinite where none exists, or where a partial result may overflow.
+    are evaluated as ``log_sum_exp`` says. A bound is infinite where none exists, or where a partial
+    result may overflow.
     """
     ranges = evaluate(expr, box)
     errors = dict.fromkeys(ranges, np.zeros(1))

@@ -44,10 +44,7 @@ def sum_of_squares(g: Expression, owners: Mapping[Expression, str]) -> Squares |
     Two ways are tried and the one with fewer sums is taken: all of Q as squares, completed so that
     nothing is left; and Q less as much of its agents' own blocks as leaves it semidefinite. The
     first is exact rational arithmetic (``Q = L D L'``); the second is rounded so that the result is
-    never below g.
-
-    Returns:
-        None if g is not such a form, not convex, or large.
+    never below g. None if g is not such a form, not convex, or large.
     """
     form = quadratic_form(g)
     if form is None or not any(map(any, form.quadratic)):

@@ -23,11 +23,7 @@ _ENSEMBLE_TASKS = 16  # of an ensemble: enough for a dozen workers
 
 
 def executor_of(executor: Any) -> Executor:
-    """Return what ``executor=`` names: one of ``concurrent.futures``, or a Dask client's.
-
-    Raises:
-        InputError: if it is something else.
-    """
+    """Return what ``executor=`` names: one of ``concurrent.futures``, or a Dask client's."""
     if hasattr(executor, "get_executor"):  # a Dask client; not imported, since few have it
         executor = executor.get_executor(pure=False)
     if isinstance(executor, Executor):

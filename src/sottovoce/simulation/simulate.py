@@ -333,11 +333,7 @@ def _execute(
 def _execute_distributed(
     request: SimulationRequest, executor: Executor, threads: int, report: Progress
 ) -> Result:
-    """Run the rounds on an executor, some of the runs in each task.
-
-    Raises:
-        KeyboardInterrupt: if it was stopped before the first part was done.
-    """
+    """Run the rounds on an executor, some of the runs in each task."""
     began, runs = perf_counter(), request.runs
     tasks = [(part, threads) for part in split_runs(runs, least=LANES if request.gradient else 1)]
     words = f"{runs:,} runs elsewhere"
@@ -455,10 +451,8 @@ def _advance_in_slices(
 ) -> tuple[int, float]:
     """Advance all runs to the last round, in slices of about a quarter of a second.
 
-    Slices do not change results. Ctrl-C ends after the slice at hand.
-
-    Returns:
-        The rounds done, and the seconds that they took.
+    Slices do not change results. Ctrl-C ends after the slice at hand. Returned are the rounds done
+    and their seconds.
     """
     rounds, size = request.rounds, _FIRST_SLICE
     done = 0 if checkpoint is None else checkpoint.resume()

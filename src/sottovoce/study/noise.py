@@ -107,11 +107,7 @@ def verdict(passed: bool) -> str:
 
 
 def check_noise(residuals: Array) -> NoiseChecks:
-    """Test residuals of shape (rounds, outputs), in the order of their release.
-
-    Raises:
-        InputError: if there are too few to say anything.
-    """
+    """Test residuals of shape (rounds, outputs), in the order of their release."""
     rounds, outputs = residuals.shape
     if rounds < _LEAST_ROUNDS:
         raise InputError(f"noise must be judged by at least {_LEAST_ROUNDS} rounds, got {rounds}")
