@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from sottovoce.errors import ProblemError
 from sottovoce.formula.canonical import canonical
-from sottovoce.formula.expression import Expression, Op, node, number, symbol
+from sottovoce.formula.expression import Expression, Op, number, symbol
 from sottovoce.formula.functions import exp, log
 
 patiently = settings(deadline=None)  # the machine may be busy
@@ -36,14 +36,14 @@ def symbols(letter: str, count: int) -> tuple[Expression, ...]:
 
 def total(terms: Any) -> Expression:
     """The canonical sum of some formulas."""
-    return canonical(node(Op.ADD, tuple(terms)))
+    return canonical(Expression(Op.ADD, tuple(terms)))
 
 
 def _grow(children: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
     moving = children.filter(_moves)
     return st.one_of(
-        st.lists(children, min_size=2, max_size=3).map(lambda a: node(Op.ADD, tuple(a))),
-        st.lists(children, min_size=2, max_size=3).map(lambda a: node(Op.MUL, tuple(a))),
+        st.lists(children, min_size=2, max_size=3).map(lambda a: Expression(Op.ADD, tuple(a))),
+        st.lists(children, min_size=2, max_size=3).map(lambda a: Expression(Op.MUL, tuple(a))),
         st.tuples(moving, st.sampled_from(EXPONENTS)).map(lambda pair: pair[0] ** pair[1]),
         moving.map(lambda u: exp(u / 3)),
         moving.map(log),

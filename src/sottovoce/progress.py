@@ -39,8 +39,8 @@ def watched(progress: bool | Progress | None) -> Iterator[Progress]:
     if callable(progress):
         yield progress
     elif progress:
-        with shown() as tell:
-            yield tell
+        with shown() as report:
+            yield report
     else:
         yield silent
 
@@ -56,7 +56,7 @@ def shown(doing: str = "", *, patience: float = PATIENCE_SECONDS) -> Iterator[Pr
     from rich.console import Console
 
     console = Console(stderr=True, highlight=False)
-    tell, show, stop = _bar(console) if console.is_terminal else _lines(console)
+    report, show, stop = _bar(console) if console.is_terminal else _lines(console)
     over = threading.Event()
 
     def refresh() -> None:
@@ -65,14 +65,14 @@ def shown(doing: str = "", *, patience: float = PATIENCE_SECONDS) -> Iterator[Pr
             show()
             pause = PATIENCE_SECONDS
 
-    tell(doing)
+    report(doing)
     if patience <= 0:
         show()
         patience = PATIENCE_SECONDS
     thread = threading.Thread(target=refresh, daemon=True)
     thread.start()
     try:
-        yield tell
+        yield report
     finally:
         over.set()
         thread.join()
@@ -92,17 +92,17 @@ def _bar(console: Console) -> _Display:
     bar = Bar(*columns, console=console, transient=True)
     task = bar.add_task("", total=None)
 
-    def tell(doing: str, share: float | None = None) -> None:
+    def report(doing: str, share: float | None = None) -> None:
         total = None if share is None else 1.0
         bar.update(task, description=doing, completed=share or 0.0, total=total)
 
-    return tell, bar.start, bar.stop
+    return report, bar.start, bar.stop
 
 
 def _lines(console: Console) -> _Display:
     line = printed = ""
 
-    def tell(doing: str, share: float | None = None) -> None:
+    def report(doing: str, share: float | None = None) -> None:
         nonlocal line
         line = doing if share is None else f"{doing}: {share:.0%}"
 
@@ -112,4 +112,4 @@ def _lines(console: Console) -> _Display:
             printed = line
             console.print(printed, markup=False, soft_wrap=True)
 
-    return tell, show, lambda: None
+    return report, show, lambda: None

@@ -276,8 +276,8 @@ def test_the_sampling_notices_a_bound_that_forgets_the_negative_side(
         branch.Norm,
         "bound",
         lambda self, box: (
-            np.maximum(self.sign * self.components[0].over(box)[0].upper, 0),
-            self.components[0].over(box)[1],
+            np.maximum(self.sign * self.components[0].enclose(box)[0].upper, 0),
+            self.components[0].enclose(box)[1],
         ),
     )
     assert sampled > supremum([expr], TEN).upper

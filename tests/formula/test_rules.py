@@ -25,7 +25,7 @@ VALUES = {P: np.array([0.5, 1.25, 2.0])}
 
 
 def ruled(expr: Any) -> Curvature:
-    return ConvexityRules([X, Y], BoxSigns(BOX, VALUES)).of(canonical(expr + number(0)))
+    return ConvexityRules([X, Y], BoxSigns(BOX, VALUES)).curvature(canonical(expr + number(0)))
 
 
 def of_form(expr: Any) -> Curvature:

@@ -164,7 +164,7 @@ def test_budgets_by_period_hold_and_an_older_ledger_is_brought_up_to_date(
     ledger.spend("one", [charge])
     for clock in (0.0, 3600.0, -7200.0):
         now[0] = 1_800_000_000.0 + clock
-        with pytest.raises(BudgetError, match="per hour.*again at 2027-01-15T09:00:01Z"):
+        with pytest.raises(BudgetError, match=r"per hour.*again at 2027-01-15T09:00:01Z"):
             ledger.spend("two", [charge])
     (told,) = ledger.forecast([charge])
     assert (told.runs, told.per) == (0, {"hour": 1, "day": 2})

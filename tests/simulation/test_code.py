@@ -166,7 +166,7 @@ def test_a_gradient_that_falls_anywhere_in_the_box_is_noticed(dim: int, gradient
     watched = group.groups[0].gradient
     assert watched is not None
     stated_group = stated.groups[0]
-    watched.look(stated_group.lower[0], stated_group.upper[0])
+    watched.probe(stated_group.lower[0], stated_group.upper[0])
     assert not watched.monotone
     with pytest.warns(UserWarning, match="the gradient of x1 is not monotone"):
         sv.simulate(stated, rounds=1)
@@ -181,7 +181,7 @@ def test_a_look_around_asks_little_and_forgives_code_that_fails_there() -> None:
 
     watched = Watched("x1", gradient, 1, lambda: None)
     for _ in range(2):
-        watched.look(np.array([0.0]), np.array([10.0]))
+        watched.probe(np.array([0.0]), np.array([10.0]))
     assert watched.monotone
     assert len(asked) == 17
 

@@ -348,7 +348,7 @@ def test_a_method_that_beats_the_default_is_named() -> None:
         str(replace(found, rows=(replace(default, x=x), rival))) for x in (2 * rival.x, rival.x / 2)
     )
     assert "beats the default after 20 rounds with the noise 'joint': 0.50 of its error" in won
-    assert ", which is told the optimum, beats" in won
+    assert ", which knows the optimum, beats" in won
     assert "beats" not in lost
 
 

@@ -1,4 +1,4 @@
-"""What simulation and the network ask of an algorithm, and the algorithms there are.
+"""The interfaces of algorithms, for simulation and the network.
 
 Two kinds differ in what the cloud hears and says. With *prices* agents minimise locally and
 contribute to sums; the cloud turns noisy sums into prices. With *gradient steps* agents send
@@ -33,7 +33,7 @@ from sottovoce.formula.parse import parse_number
 from sottovoce.problem.agents import Array
 
 if TYPE_CHECKING:
-    from sottovoce.algorithm.public_sum import PublicSum
+    from sottovoce.algorithm.public_sum import Nearest, PublicSum
     from sottovoce.privacy.noise_plan import NoisePlan
 
 
@@ -60,13 +60,7 @@ class CloudStep(PriceRounds, Protocol):
         ...
 
     def cloud_round(
-        self,
-        k: int,
-        y: Array,
-        price: Array,
-        memory: Array,
-        public: PublicSum,
-        nearest: Callable[..., Array],
+        self, k: int, y: Array, price: Array, memory: Array, public: PublicSum, nearest: Nearest
     ) -> Array:
         """Return lambda(k+1).
 
@@ -82,14 +76,10 @@ class CloudStep(PriceRounds, Protocol):
 
 
 class GradientSteps(ABC):
-    """An algorithm whose agents and cloud step at the same time, along gradients.
-
-    Attributes:
-        release: the name of the release that it works with on the network.
-    """
+    """An algorithm whose agents and cloud step at the same time, along gradients."""
 
     __slots__ = ()
-    release: ClassVar[str]
+    release: ClassVar[str]  # the name of the release that it works with on the network
 
     @abstractmethod
     def schedule(self, k: Any) -> Array:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Final, final
+from typing import Final, TypeAlias, final
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -16,6 +16,9 @@ from sottovoce.privacy.feasibility import TargetSet
 from sottovoce.problem.agents import Array, Group
 from sottovoce.problem.costs import CostTerm
 from sottovoce.problem.sums import Region, Sums, ball_of
+
+Nearest: TypeAlias = Callable[..., Array]
+"""Gives the point of C nearest to another: ``CloudKernel.nearest``."""
 
 LARGEST_REGION: Final = 128  # sums that one region may hold, as in kernels.core.prices
 _RANGE_ROUNDING: Final = 2.0**-40  # relative: a range this narrow is a constant, rounded outwards
@@ -49,50 +52,29 @@ class Level:
 @final
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class PublicCost:
-    """``phi(u)``, ``phi(u) + max(floor, max_i a_i u_i + b_i)`` or ``radius |u - center|``.
+    """``phi(u)``, ``phi(u) + max(floor, max_i a_i u_i + b_i)`` or ``radius |u - center|``."""
 
-    Attributes:
-        members: the sums.
-        symbols: what phi calls them.
-        phi: convex and smooth, separable beside a maximum; of one sum it may have kinks.
-        peak: (a, b) of every member, a = 0 where it is not in the maximum; empty without one.
-        floor: what the maximum is at least.
-        center: of a norm.
-        radius: its weight, 0 where there is none.
-        ranges: encloses what these sums can be.
-        bounds: the interval of C that each must lie in, inside its range if phi is convex there
-            alone.
-    """
-
-    members: tuple[int, ...]
-    symbols: tuple[Expression, ...]
-    phi: Expression
-    peak: tuple[tuple[float, float], ...]
-    floor: float
-    center: tuple[float, ...]
-    radius: float
-    ranges: tuple[tuple[float, float], ...]
-    bounds: tuple[tuple[float, float], ...]
+    members: tuple[int, ...]  # the sums
+    symbols: tuple[Expression, ...]  # what phi calls them
+    phi: Expression  # convex and smooth, separable beside a maximum; of one sum it may have kinks
+    peak: tuple[tuple[float, float], ...]  # (a, b) of every member; empty without a maximum
+    floor: float  # what the maximum is at least
+    center: tuple[float, ...]  # of a norm
+    radius: float  # its weight, 0 where there is none
+    ranges: tuple[tuple[float, float], ...]  # encloses what these sums can be
+    bounds: tuple[tuple[float, float], ...]  # of C, inside the range if phi is convex there alone
 
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class PublicSum:
-    """What is public of the sums: C, a product of intervals and regions, and the noise.
+    """What is public of the sums: C, a product of intervals and regions, and the noise."""
 
-    Attributes:
-        lower: the least value of every sum, ``-inf`` if there is none or a region holds it.
-        upper: the largest; a point has ``lower == upper``.
-        unit: sigma of every sum; where there is no noise, any positive size of the sum.
-        noisy: 1 for a noisy sum, 0 for one without noise.
-        regions: over disjoint groups of sums, public costs among them.
-    """
-
-    lower: ArrayLike
-    upper: ArrayLike
-    unit: ArrayLike
-    noisy: ArrayLike
-    regions: Sequence[Ball | Level | PublicCost] = ()
+    lower: ArrayLike  # the least value of every sum, ``-inf`` if there is none or in a region
+    upper: ArrayLike  # the largest; a point has ``lower == upper``
+    unit: ArrayLike  # sigma of every sum; where there is no noise, any positive size of the sum
+    noisy: ArrayLike  # 1 for a noisy sum, 0 for one without noise
+    regions: Sequence[Ball | Level | PublicCost] = ()  # over disjoint groups of sums
 
 
 def public_sums(

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Literal
@@ -19,7 +20,7 @@ from sottovoce.formula.curvature import curvature
 from sottovoce.formula.expression import ZERO, Expression
 from sottovoce.problem.agents import Group
 from sottovoce.problem.constraints import numbered
-from sottovoce.problem.fleets import fleets_of
+from sottovoce.problem.fleets import Fleet, fleets_of
 from sottovoce.problem.problem import CloudView, Problem
 
 Status = Literal["proven", "numerical", "fails", "unchecked", "note"]
@@ -206,7 +207,8 @@ def private_assumptions(
         slater = _local_slater(problem)
         sound = slater.status != "fails"
         yield slater
-    yield _saddle_assumption(problem, strict, sound)
+    status, detail = _saddle_status(problem, strict, sound)
+    yield Assumption(name="regular and unique saddle point", status=status, detail=detail)
 
 
 def _local_slater(problem: Problem) -> Assumption:
@@ -223,14 +225,34 @@ def _local_slater(problem: Problem) -> Assumption:
 
 def _objectives_by_template(problem: Problem, domain: Sequence[Group]) -> dict[str, Judgement]:
     """Objectives of named agents proven convex and smooth once per template, by agents' names."""
+    named: defaultdict[tuple[Expression, int], list[Fleet]] = defaultdict(list)
+    for fleet in problem.fleets:
+        if fleet.objective.symbols and not isinstance(fleet.columns, slice):
+            named[fleet.objective, fleet.group.dim].append(fleet)
     known: dict[str, Judgement] = {}
-    code = [i for i, objective in enumerate(problem.code) if objective is not None]
-    for fleet in fleets_of(problem.groups, [], problem.objectives, alone=code):
-        if len(fleet.places) > 1 and fleet.objective.symbols:
-            judgement = _convex_and_smooth(fleet.objective, fleet.within(domain), order=1)
-            if judgement is not None:
-                known |= {problem.groups[i].name: judgement for i in fleet.places}
+    for (objective, _), fleets in named.items():
+        places = [place for fleet in fleets for place in fleet.places]
+        together = _together([fleet.within(domain) for fleet in fleets], objective.symbols)
+        judgement = _convex_and_smooth(objective, together, order=1) if len(places) > 1 else None
+        if judgement is not None:
+            known |= {problem.groups[place].name: judgement for place in places}
     return known
+
+
+def _together(groups: Sequence[Group], used: Set[Expression]) -> Group:
+    """Groups of one template as one, with the parameters ``used``."""
+    first = groups[0]
+    return replace(
+        first,
+        count=sum(group.count for group in groups),
+        lower=np.concatenate([group.lower for group in groups]),
+        upper=np.concatenate([group.upper for group in groups]),
+        parameters={
+            s: np.concatenate([group.parameters[s] for group in groups])
+            for s in first.parameters
+            if s in used
+        },
+    )
 
 
 def _of_term(
@@ -274,11 +296,6 @@ def _assumption(name: str, judgement: Judgement, row: int | None = None) -> Assu
     if judgement.witness is not None:
         witness = {s.name: float(v) for s, v in judgement.witness.items()}
     return Assumption(name=name, status=judgement.status, detail=detail, witness=witness, row=row)
-
-
-def _saddle_assumption(problem: Problem, strict: bool, sound: bool) -> Assumption:
-    status, detail = _saddle_status(problem, strict, sound)
-    return Assumption(name="regular and unique saddle point", status=status, detail=detail)
 
 
 def _saddle_status(problem: Problem, strict: bool, sound: bool) -> tuple[Status, str]:

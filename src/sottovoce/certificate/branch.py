@@ -17,12 +17,7 @@ from typing import Any, NamedTuple, final
 import numpy as np
 import numpy.typing as npt
 
-from sottovoce.formula.enclosure import (
-    ROUNDOFF,
-    enclose,
-    enclose_with_gradient,
-    require_defined,
-)
+from sottovoce.formula.enclosure import ROUNDOFF, enclose, enclose_with_gradient, require_defined
 from sottovoce.formula.expression import Expression, Op
 from sottovoce.formula.intervals import BoolArray, FloatArray, Interval, interval, square_root
 
@@ -43,12 +38,7 @@ class Maximum(NamedTuple):
 
 
 def maximise_norm(
-    objective: Norm,
-    box: Interval,
-    *,
-    tolerance: float,
-    budget: int,
-    attained: float = -np.inf,
+    objective: Norm, box: Interval, *, tolerance: float, budget: int, attained: float = -np.inf
 ) -> Maximum:
     """Bound the maximum of a norm over a box, an interval of shape (n,), from above and from below.
 
@@ -61,12 +51,12 @@ def maximise_norm(
     pool = fresh.pick(np.zeros(1, dtype=np.bool_))
     width = box.upper - box.lower
     while True:
-        fresh, probes = _study(objective, fresh, width)
+        fresh, probes = _bound_boxes(objective, fresh, width)
         count += fresh.bound.size
         values = objective.value(probes)
         if values.max() > attained:
             attained, point = float(values.max()), probes[:, values.argmax()]
-        pool = _join([pool, fresh])
+        pool = _concatenate([pool, fresh])
         goal = attained + tolerance * abs(attained) if np.isfinite(attained) else -np.inf
         over = (pool.bound <= goal) | (pool.axis == _DONE)
         settled = max(settled, pool.bound[over].max(initial=-np.inf))
@@ -102,12 +92,14 @@ class _Boxes(NamedTuple):
         return _Boxes(*(values[..., chosen] for values in fields))
 
 
-def _join(parts: Sequence[_Boxes]) -> _Boxes:
+def _concatenate(parts: Sequence[_Boxes]) -> _Boxes:
     return _Boxes(*(np.concatenate(values, axis=-1) for values in zip(*parts, strict=True)))
 
 
 @_without_warnings
-def _study(objective: Norm, boxes: _Boxes, root_width: FloatArray) -> tuple[_Boxes, FloatArray]:
+def _bound_boxes(
+    objective: Norm, boxes: _Boxes, root_width: FloatArray
+) -> tuple[_Boxes, FloatArray]:
     """Bound boxes, fix their monotone variables, choose their next axis, and propose points."""
     bound, slope = objective.bound(interval(boxes.lower, boxes.upper))
     wide = boxes.upper > boxes.lower
@@ -144,7 +136,7 @@ def _children(boxes: _Boxes, convex: BoolArray) -> _Boxes:
     centre, faces = split_point(low, high), convex[split.axis]
     left, right = split.upper.copy(), split.lower.copy()
     left[cut], right[cut] = np.where(faces, low, centre), np.where(faces, high, centre)
-    return _join([again, split._replace(upper=left), split._replace(lower=right)])
+    return _concatenate([again, split._replace(upper=left), split._replace(lower=right)])
 
 
 @final
@@ -153,7 +145,7 @@ class Component:
     """An expression of n variables in equivalent forms, whose enclosures are intersected.
 
     ``rising`` tells along which variables it is proven not to decrease, ``affine`` in which it is
-    affine, the others held fixed.
+    affine, the others fixed.
     """
 
     variables: tuple[Expression, ...]
@@ -162,7 +154,7 @@ class Component:
     affine: BoolArray
 
     @staticmethod
-    def of(
+    def build(
         forms: Sequence[Expression],
         variables: Sequence[Expression],
         nondecreasing: frozenset[Expression] = frozenset(),
@@ -175,7 +167,7 @@ class Component:
             affine=np.array([_affine(forms[0], symbol) for symbol in variables], dtype=np.bool_),
         )
 
-    def over(self, box: Interval) -> tuple[Interval, Interval]:
+    def enclose(self, box: Interval) -> tuple[Interval, Interval]:
         """Enclose the expression (count,) and its gradient (n, count) on boxes (n, count).
 
         The natural enclosure is cut down by the mean-value form, c the middle of the box:
@@ -188,13 +180,13 @@ class Component:
         )
         if not np.all(np.isfinite(values[0].magnitude)):
             require_defined(self.forms[0], sides)
-        slope = reduce(_meet, slopes)
+        slope = reduce(_intersection, slopes)
         known = np.where(self.rising[:, None], np.maximum(slope.lower, 0.0), slope.lower)
         slope = interval(known, np.maximum(slope.upper, known))
         centre = split_point(box.lower, box.upper)
         change = slope * (box - interval(centre, centre))
         mean = reduce(add, self._sides(change).values(), self.enclose_at(centre))
-        return reduce(_meet, [*values, mean]), slope
+        return reduce(_intersection, [*values, mean]), slope
 
     def enclose_at(self, points: FloatArray) -> Interval:
         """Enclose the expression at points (n, count)."""
@@ -215,7 +207,7 @@ def _affine(expr: Expression, symbol: Expression) -> bool:
     return not moving
 
 
-def _meet(a: Interval, b: Interval) -> Interval:
+def _intersection(a: Interval, b: Interval) -> Interval:
     """Intersect two enclosures of the same quantity, which therefore overlap."""
     return interval(np.maximum(a.lower, b.lower), np.minimum(a.upper, b.upper))
 
@@ -234,7 +226,7 @@ class Norm:
 
     @property
     def convex(self) -> BoolArray:
-        """Which variables it is convex in, the others held fixed, shape (n,): affine ones.
+        """Which variables it is convex in, the others fixed, shape (n,): affine ones.
 
         It is then greatest at an end: instead of being halved, a box is replaced by two faces.
         """
@@ -248,7 +240,7 @@ class Norm:
         along that variable within that box. Those of a vector are the slopes of half its squared
         length, sum_i c_i dc_i; those of a matrix tell only how strongly each variable moves it.
         """
-        pairs = [component.over(box) for component in self.components]
+        pairs = [component.enclose(box) for component in self.components]
         if self.sign:
             value, slope = pairs[0]
             return (value.upper, slope) if self.sign > 0 else (-value.lower, -slope)

@@ -122,17 +122,17 @@ def certify(
     cloud = problem.cloud if isinstance(problem, Problem) else problem
     instance("problem", cloud, CloudView, "a Problem or its cloud")
     real("tolerance", tolerance, "positive and finite", lambda value: 0 < value < math.inf)
-    with watched(progress) as tell:
-        tell("certifying: shrinking boxes to what the constraints imply")
+    with watched(progress) as report:
+        report("certifying: shrinking boxes to what the constraints imply")
         domain = tightened_domain(cloud) if tighten else cloud.groups
-        tell("certifying: convexity of the constraints, Slater's condition")
+        report("certifying: convexity of the constraints, Slater's condition")
         assumptions = list(public_assumptions(cloud, domain))
         convex = convex_sums(cloud, domain, assumptions)
         if isinstance(problem, Problem):
             sound = all(a.status != "fails" for a in assumptions)
-            tell("certifying: objectives and the saddle point")
+            report("certifying: objectives and the saddle point")
             assumptions += private_assumptions(problem, domain, sound=sound)
-        tell(f"certifying: sensitivities of {cloud.sums.count:,} sums to {cloud.agents:,} agents")
+        report(f"certifying: sensitivities of {cloud.sums.count:,} sums to {cloud.agents:,} agents")
         families = cloud.sums.families
         fleets = fleets_of(domain, families)
         try:
@@ -142,7 +142,7 @@ def certify(
             if failing is None:
                 raise
             raise CertificateError(f"{error}; {failing.name}: {failing.detail}") from None
-        tell("certifying: ranges of contributions")
+        report("certifying: ranges of contributions")
         return Certificate(
             cloud=cloud,
             assumptions=tuple(assumptions),

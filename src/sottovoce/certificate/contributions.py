@@ -48,10 +48,7 @@ def contribution_ranges(
 ) -> Contributions:
     """Bound every contribution over the boxes of ``domain``, in outward-rounded arithmetic.
 
-    ``fleets`` is what ``fleets_of`` makes of both, if it is known.
-
-    Raises:
-        CertificateError: if a contribution has no finite bound.
+    ``fleets`` is what ``fleets_of`` makes of both, if it is known. Infinite bounds are refused.
     """
     blocks: list[Block] = []
     # The range of an agent that cannot move is rounding, which is the evaluation error's to pay.
@@ -98,8 +95,7 @@ def block_ranges(
         return lower, upper, np.abs(weight) * error * (1.0 + 4.0 * ROUNDOFF) + rounding
 
     fleets = fleets_of(domain, sums.families) if fleets is None else fleets
-    agents = sum(group.count for group in domain)
-    for rows, first, _, ends in weighted_blocks(fleets, agents, values, weighted):
+    for rows, first, _, ends in weighted_blocks(fleets, values, weighted):
         yield (rows, first, *ends)
 
 
@@ -131,10 +127,9 @@ def row_ranges(fleets: Sequence[Fleet], count: int, *, where_defined: bool) -> t
         ranges = (evaluate(h, box)[h] if where_defined else enclose(h, box) for h, box in boxes)
         return [(0, [value.lower, value.upper]) for value in ranges]
 
-    agents = sum(fleet.group.count for fleet in fleets)
     low, high, size, terms = np.zeros((4, count))
     negative, positive = np.zeros((2, count))
-    for rows, _, _, (lower, upper) in weighted_blocks(fleets, agents, values, _scaled):
+    for rows, _, _, (lower, upper) in weighted_blocks(fleets, values, _scaled):
         low[rows] += np.asarray(lower.sum(axis=1)).ravel()
         high[rows] += np.asarray(upper.sum(axis=1)).ravel()
         size[rows] += np.asarray(abs(lower).sum(axis=1) + abs(upper).sum(axis=1)).ravel()

@@ -37,20 +37,13 @@ _BUDGET = 20_000  # boxes of a subdivision: at most a few seconds
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judgement:
-    """Whether a formula is convex, or has finite derivatives, on a box.
+    """Whether a formula is convex, or has finite derivatives, on a box."""
 
-    Attributes:
-        status: "proven", "numerical" (no counterexample found, no proof either), "fails", or
-            "note": it is not smooth at some points, and smooth between them.
-        detail: the proof or the failure in one sentence.
-        witness: a point of the box where it fails.
-        strict: whether it is proven strictly convex in all variables it depends on.
-    """
-
+    # "numerical": neither proof nor counterexample; "note": smooth but for some points
     status: Status
-    detail: str
-    witness: Mapping[Expression, float] | None = None
-    strict: bool = False
+    detail: str  # the proof or the failure in one sentence
+    witness: Mapping[Expression, float] | None = None  # a point of the box where it fails
+    strict: bool = False  # whether it is proven strictly convex in all variables it depends on
 
 
 @exact_arithmetic()
@@ -60,12 +53,8 @@ def convexity(expr: Expression, box: Box, *, parameters: Collection[Expression] 
     In order: rules of convex calculus with signs from interval arithmetic, exact rational algebra
     for quadratics, interval Hessians with subdivision, and the search for a counterexample.
 
-    Args:
-        expr: f.
-        box: for each symbol (lower, upper): two numbers, or two arrays with one entry per agent of
-            a fleet, for whom f is then judged one by one.
-        parameters: symbols of ``box`` that are held fixed at any value of their interval;
-            convexity is asked in the other symbols only.
+    ``box`` has for each symbol two numbers, or two arrays with one entry per agent of a fleet, for
+    whom f is then judged one by one. Its ``parameters`` are fixed at any value of their interval.
     """
     f, region = _prepare(expr, box, parameters)
     if f is None:
@@ -79,14 +68,17 @@ def convexity(expr: Expression, box: Box, *, parameters: Collection[Expression] 
         rule = _broken_rule(expr, box, parameters)
         return Judgement(status="fails", detail=f"{why}: {rule}" if rule else why, witness=witness)
 
-    rules, variables = ConvexityRules(region.variables, CertifiedSigns(region)), region.of(f)
+    rules, variables = (
+        ConvexityRules(region.variables, CertifiedSigns(region)),
+        region.variables_of(f),
+    )
     hessian = Hessian(f, region) if is_smooth(f) else None
     if hessian is not None and hessian.constant and not f.symbols <= set(variables):
         # A quadratic with parameters: one matrix per agent says it all, in intervals.
         strict = hessian.definite(budget=_BUDGET)
         if strict is not None:
             return _proven(strict, variables, "rules of convex calculus")
-    strict = rules.of(f).convex
+    strict = rules.curvature(f).convex
     if strict is not None:
         # Of a quadratic the rules know all there is to know; second derivatives do not see where
         # slopes jump.
@@ -116,7 +108,7 @@ def _broken_rule(expr: Expression, box: Box, parameters: Collection[Expression])
     ends = {s: (float(np.min(low)), float(np.max(high))) for s, (low, high) in box.items()}
     states = set(box) - set(parameters)
     values = {s: np.atleast_1d(np.asarray(box[s][0], dtype=np.float64)) for s in parameters}
-    proven = ConvexityRules(states, BoxSigns(ends, values)).of(expr)
+    proven = ConvexityRules(states, BoxSigns(ends, values)).curvature(expr)
     if proven.kind == "concave":
         return f"{brief(expr)} is concave"
     return "" if proven.is_convex else proven.why
@@ -140,7 +132,7 @@ def smoothness(
             return Judgement(status="proven", detail=SMOOTH)
         detail = "its slope jumps at some points, where subgradients take its place"
         return Judgement(status="note", detail=detail)
-    derivatives = _derivatives(f, region.of(f), order)
+    derivatives = _derivatives(f, region.variables_of(f), order)
     singular = _undefined(derivatives, region)
     if singular is not None:
         witness, why = singular

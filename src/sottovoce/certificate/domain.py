@@ -1,4 +1,4 @@
-"""Smaller boxes that public constraints imply for each agent: a smaller domain means less noise.
+"""Bound tightening: the boxes that public constraints imply; a smaller domain means less noise.
 
 A constraint is propagated forwards and backwards through its formula (HC4). The tree of g is
 enclosed from the leaves to the root, the root is cut down to g <= upper, and the cut is carried
@@ -60,7 +60,9 @@ def tightened_domain(cloud: CloudView, *, margin: float = MARGIN) -> tuple[Group
         ProblemError: if the propagation proves that no point satisfies all constraints.
     """
     boxes, column, lower, upper = _boxes(cloud.groups)
-    sides = [side for stated in cloud.constraints for side in _inequalities(stated)]
+    sides = []
+    for family in cloud.constraints:
+        sides += [family, family.times(-1.0)] if family.equality else [family]
     weights = [_linear(side, column) for side in sides]
     for _ in range(_SWEEPS):
         shrunk = 0.0
@@ -128,18 +130,11 @@ def _apply_local_rows(cloud: CloudView, boxes: Boxes) -> float:
     return shrunk
 
 
-def _inequalities(stated: Constraint) -> Iterator[Constraint]:
-    """A constraint, and for an equality the same turned round."""
-    yield stated
-    if stated.equality:
-        yield stated.times(-1.0)
-
-
 def _linear(family: Constraint, column: Mapping[Expression, int]) -> Any:
     """The weights of a family over the states of named agents; None if it has anything else."""
     if family.linear is None or family.rest or family.sums:
         return None
-    return family.linear.over(column, len(column))
+    return family.linear.matrix(column, len(column))
 
 
 def _nonlinear_components(sums: Sums) -> Iterator[Expression]:
@@ -161,7 +156,7 @@ def _propagate_linear(weights: Any, row: int, offset: float, lower: Array, upper
     lowest = np.nextafter(np.where(w > 0, low, high) * w, -np.inf)
     sizes = float(np.sum(np.abs(lowest))) + abs(offset)
     least = offset + float(np.sum(lowest)) - (w.size + 4) * 2.0**-52 * sizes
-    edge = _room(lowest, least) / w
+    edge = _largest_summands(lowest, least) / w
     edge = np.where(w > 0, np.nextafter(edge, np.inf), np.nextafter(edge, -np.inf))
     new_upper = np.where(w > 0, np.minimum(high, edge), high)
     new_lower = np.where(w > 0, low, np.maximum(low, edge))
@@ -171,7 +166,7 @@ def _propagate_linear(weights: Any, row: int, offset: float, lower: Array, upper
     return _shrinkage(low, high, new_lower, new_upper)
 
 
-def _room(lower: Array, least: float) -> Array:
+def _largest_summands(lower: Array, least: float) -> Array:
     """The largest value of each summand beside the ``lower`` ends of the others, rounded up.
 
     ``least`` is a lower bound of the sum of all.
@@ -203,13 +198,15 @@ def _propagate(family: Constraint, row: int, boxes: Boxes) -> float:
     # Points where a formula is undefined satisfy nothing, so they are passed over.
     ends = [evaluate(s.formula, s.local)[s.formula] for s in summands]
     lowers = [np.broadcast_to(e.lower, (s.count,)) for e, s in zip(ends, summands, strict=True)]
-    least = float(family.offset[row]) + sum(_sum_down(lower) for lower in lowers)
+    least = float(family.offset[row]) + sum(
+        float(np.sum(v)) - v.size * 2.0**-52 * float(np.sum(np.abs(v))) for v in lowers
+    )
     is_single = sum(s.count for s in summands) == 1
     if not (is_single or np.isfinite(least)):
         return 0.0
     shrunk = 0.0
     for summand, end, lower in zip(summands, ends, lowers, strict=True):
-        room = -family.offset[[row]] if is_single else _room(lower, least)
+        room = -family.offset[[row]] if is_single else _largest_summands(lower, least)
         if np.any(end.upper > room):
             contracted = contract(summand.formula, summand.local, room)
             shrunk = max(shrunk, _write_back(contracted, summand, boxes))
@@ -244,7 +241,7 @@ def _summand(
     for s in formula.symbols:
         fixed = group.parameters.get(s)
         low, high = boxes[s] if fixed is None else (fixed, fixed)
-        local[s] = Interval(lower=_of(low, members), upper=_of(high, members))
+        local[s] = Interval(lower=_select(low, members), upper=_select(high, members))
     return _Summand(
         formula=formula, local=local, members=members, population=group.count, count=group.count
     )
@@ -283,17 +280,12 @@ def _widened(group: Group, boxes: Boxes, margins: Mapping[Expression, float]) ->
 
 
 def _shared(values: Array) -> Array:
-    """One value for all agents where a bound is the same for all, to spare a fleet's memory."""
+    """A bound that is the same for all agents as one value, to save memory."""
     return values[:1] if values.strides == (0,) else values
 
 
-def _of(values: Array, members: Any) -> Array:
+def _select(values: Array, members: Any) -> Array:
     return values if values.size == 1 else values[members]
-
-
-def _sum_down(values: Array) -> float:
-    total = float(np.sum(values))
-    return total - values.size * 2.0**-52 * float(np.sum(np.abs(values)))
 
 
 @final
@@ -312,19 +304,18 @@ def contract(
 ) -> dict[Expression, Interval]:
     """Enclose {x in box : expr(x) <= upper}, box by box; points without a value do not count.
 
-    Raises:
-        EmptyDomainError: No point of some box satisfies the constraint: a proof, not a guess.
+    ``EmptyDomainError`` is a proof that some box has no such point.
     """
     image = evaluate(expr, box)
-    meet = partial(_meet, constraint=expr)
-    image[expr] = meet(image[expr], interval(-np.inf, upper))
+    intersect = partial(_intersection, constraint=expr)
+    image[expr] = intersect(image[expr], interval(-np.inf, upper))
     for node in reversed(list(image)):
         for child, allowed in _solved(node, image):
-            image[child] = meet(image[child], allowed)
+            image[child] = intersect(image[child], allowed)
     return {symbol: image.get(symbol, side) for symbol, side in box.items()}
 
 
-def _meet(value: Interval, allowed: Interval, constraint: object) -> Interval:
+def _intersection(value: Interval, allowed: Interval, constraint: object) -> Interval:
     lower = np.maximum(value.lower, allowed.lower)
     upper = np.minimum(value.upper, allowed.upper)
     if np.any(lower > upper):

@@ -1,4 +1,4 @@
-"""Other ways to write a formula, on which interval arithmetic is less pessimistic.
+"""Equivalent forms of a formula, on which interval arithmetic is tighter.
 
 An interval bound suffers where a variable occurs more than once. A common denominator makes many
 repetitions disappear.
@@ -30,14 +30,7 @@ from sottovoce.formula.canonical import (
     rebuild,
 )
 from sottovoce.formula.enclosure import enclose, enclose_with_gradient
-from sottovoce.formula.expression import (
-    Expression,
-    Op,
-    Scalar,
-    nodes,
-    number,
-    symbol,
-)
+from sottovoce.formula.expression import Expression, Op, Scalar, nodes, number, symbol
 from sottovoce.formula.intervals import interval
 
 Box = Mapping[Expression, tuple[float, float]]

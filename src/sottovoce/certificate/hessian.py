@@ -1,4 +1,4 @@
-"""Second derivatives: enclosed by intervals, and sampled for a witness."""
+"""Interval Hessians, and sampled witnesses of negative curvature."""
 
 from __future__ import annotations
 
@@ -41,19 +41,12 @@ _DOMINANCE = 1e-10  # by which dominance must hold, above the rounding of its ow
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ProofRegion:
-    """Where a formula is judged: a box for each agent of a fleet, or just one.
+    """Where a formula is judged: a box for each agent of a fleet, or just one."""
 
-    Attributes:
-        variables: the symbols in which convexity is asked; all others are held fixed.
-        lower: for each symbol its lower bounds, one for all agents or one per agent, shape (n,).
-        upper: upper bounds, likewise.
-        ends: for each symbol its least lower and its greatest upper bound.
-    """
-
-    variables: tuple[Expression, ...]
-    lower: Mapping[Expression, Array]
-    upper: Mapping[Expression, Array]
-    ends: Mapping[Expression, tuple[float, float]] = field(init=False)
+    variables: tuple[Expression, ...]  # in which convexity is judged; other symbols are fixed
+    lower: Mapping[Expression, Array]  # lower bounds by symbol, one for all agents or one each
+    upper: Mapping[Expression, Array]  # upper bounds, likewise
+    ends: Mapping[Expression, tuple[float, float]] = field(init=False)  # of the hull, by symbol
 
     def __post_init__(self) -> None:
         # Once for all proofs: a fleet may have a million agents.
@@ -65,7 +58,7 @@ class ProofRegion:
         """How many boxes there are."""
         return max((bound.size for bound in self.lower.values()), default=1)
 
-    def of(self, expr: Expression) -> tuple[Expression, ...]:
+    def variables_of(self, expr: Expression) -> tuple[Expression, ...]:
         """The variables that ``expr`` depends on."""
         free = expr.symbols
         return tuple(s for s in self.variables if s in free)
@@ -128,7 +121,7 @@ class Hessian:
 
     def __init__(self, expr: Expression, region: ProofRegion) -> None:
         self.region = region
-        self.variables = region.of(expr)
+        self.variables = region.variables_of(expr)
         self.symbols = in_order(expr.symbols)
         n = len(self.variables)
         place = {s: k for k, s in enumerate(self.variables)}
@@ -222,7 +215,7 @@ class Hessian:
         points, free = sample_points(self.region, self.symbols)
         place = {s: c for c, s in enumerate(self.symbols)}
         for block in self.blocks:
-            # Convexity asks nothing of a variable that an agent's box holds fixed.
+            # Convexity asks nothing of a variable that an agent's box fixes.
             moving = np.stack([free[:, place[self.variables[k]]] for k in block], axis=1)
             low, high = self._enclose(block, self.symbols, points, points)
             with np.errstate(invalid="ignore"):
@@ -251,7 +244,7 @@ def sample_points(
     agents with extreme bounds or parameters and others evenly spaced.
     """
     s = len(symbols)
-    spread = _spread(_POINTS, s)
+    spread = _low_discrepancy_points(_POINTS, s)
     corners = (
         np.array(list(product((0.0, 1.0), repeat=s)))
         if s <= _MOST_CORNERS
@@ -272,7 +265,7 @@ def sample_points(
     return points.reshape(-1, s), free.reshape(-1, s)
 
 
-def _spread(count: int, dim: int) -> Array:
+def _low_discrepancy_points(count: int, dim: int) -> Array:
     """Points of the unit cube at multiples of powers of 1/r, with ``r^(dim + 1) = r + 1``.
 
     The generalised golden ratio r keeps every prefix of the sequence evenly spread.

@@ -1,4 +1,4 @@
-"""Values of agents' terms, agent by agent: their boxes, ``sup |dh/dx_i|``, weighted values."""
+"""Slope bounds ``sup |dh/dx_i|`` of terms, agent by agent, and blocks of weighted values."""
 
 from __future__ import annotations
 
@@ -59,12 +59,12 @@ def slope_bounds(
     attained = _norm(slopes, replace(group, upper=group.lower))
     if not states:
         return attained, attained
-    different = _different(h, group)
+    distinct = _distinct_agents(h, group)
     steepest_at_ends = convex and len(slopes) == len(states) == 1  # a convex function of one state
-    if steepest_at_ends or different is None:
+    if steepest_at_ends or distinct is None:
         attained = np.maximum(attained, _norm(slopes, replace(group, lower=group.upper)))
         return attained if steepest_at_ends else _norm(slopes, group), attained
-    first, same = different
+    first, same = distinct
     bounds = [
         _supremum(
             group.fill(h, i), group.symbols, _box(group, i), convex=convex, tolerance=tolerance
@@ -92,7 +92,7 @@ def mixture_bounds(
             yield agent, upper, attained
 
 
-def _different(h: Expression, group: Group) -> tuple[Indices, Indices] | None:
+def _distinct_agents(h: Expression, group: Group) -> tuple[Indices, Indices] | None:
     """Agents with different boxes and numbers, and which of them each agent is; None if many."""
     used = [values for s, values in group.parameters.items() if s in h.symbols]
     if _have_one_box(group) and not used:
@@ -156,12 +156,11 @@ WeightedBlock: TypeAlias = tuple[Indices, Any, Any, Sequence[Any]]
 
 def weighted_blocks(
     fleets: Sequence[Fleet],
-    agents: int,
     values: TermValues,
     weighted: Weighting,
     more: Iterable[tuple[int, Sequence[Any]]] = (),
 ) -> Iterator[WeightedBlock]:
-    """Yield weighted terms of ``agents`` agents: rows, first agent, parts, arrays (rows, agents).
+    """Yield weighted terms of all agents: rows, first agent, parts, arrays (rows, agents).
 
     ``values`` gives for each term of a fleet the part of the state that it belongs to, and arrays
     that fit (count,); ``weighted`` multiplies such arrays by weights; ``more`` holds parts with
@@ -169,6 +168,7 @@ def weighted_blocks(
     of a stated fleet; for every part of states a sparse block over all agents stated one by one.
     """
     entries: defaultdict[int, list[Sequence[Any]]] = defaultdict(list)
+    agents = sum(fleet.group.count for fleet in fleets)
     for fleet in fleets:
         count = fleet.group.count
         terms = [(part, [np.broadcast_to(v, (count,)) for v in of]) for part, of in values(fleet)]

@@ -54,11 +54,7 @@ class KktSolver:
         self._order: Any = None
 
     def factor(self, hessian: Any, slopes: Any, shift: Array | float = 0.0) -> None:
-        """Factor the system, scaled so that the largest entry of every row is near 1.
-
-        Raises:
-            LinAlgError: if it holds numbers that are not finite.
-        """
+        """Factor the system, scaled so that the largest entry of every row is near 1."""
         from scipy.sparse.linalg import splu  # slow to load; a cloud solves no system
 
         m, n = slopes.shape
@@ -91,11 +87,7 @@ class KktSolver:
         raise np.linalg.LinAlgError("the system must be regular")
 
     def solve(self, r: Array, q: Array) -> tuple[Array, Array]:
-        """Return ``(dx, dmu)``, refined as long as that helps.
-
-        Raises:
-            LinAlgError: if the right side holds numbers that are not finite.
-        """
+        """Return ``(dx, dmu)``, refined as long as that helps."""
         right = -self._scale * np.concatenate([r, q])
         if not np.all(np.isfinite(right)):
             raise np.linalg.LinAlgError("the right side must hold finite numbers")
@@ -168,14 +160,13 @@ class InteriorPoint:
         unit = sparse.eye_array(lower.size, format="csr")[self.free]
         self._bounds = sparse.vstack([-unit, unit], format="csr")
         self._bound_offsets = np.concatenate([lower[self.free], -upper[self.free]])
-        self.price = 1.0  # what a unit of an equality's violation counts, in units of the objective
+        self.penalty = 1.0  # of a unit of an equality's violation, in units of the objective
         self.solver = KktSolver()
 
-    def approach(self, targets: Sequence[float]) -> Iterator[Solution]:
+    def iterate(self, targets: Sequence[float]) -> Iterator[Solution]:
         """Yield a point for each target the natural residual falls below, and where it ends.
 
-        Raises:
-            ProblemError: if the constraints have no common point in the box.
+        Constraints without a common point in the box are refused.
         """
         now = self._start()
         remaining = list(targets)
@@ -217,11 +208,7 @@ class InteriorPoint:
         return h
 
     def require_convex(self, x: Array, mu: Array) -> None:
-        """Refuse if f or ``mu' g`` bends downwards at x.
-
-        Raises:
-            ConvexityError: if a second derivative has a negative eigenvalue.
-        """
+        """Refuse a negative eigenvalue of the second derivatives of f or ``mu' g`` at x."""
         for what, hessian in (
             ("objective", self.numeric.objective_hessian(x)),
             ("weighted sum of the constraints", self.numeric.constraint_hessian(x, mu)),
@@ -240,7 +227,7 @@ class InteriorPoint:
         lower, upper = self.numeric.lower, self.numeric.upper
         margin = INSET * (upper - lower)
         near_start = np.clip(self.numeric.start, lower + margin, upper - margin)
-        x = min((near_start, 0.5 * (lower + upper)), key=self._violation)
+        x = min((near_start, 0.5 * (lower + upper)), key=self._largest_violation)
         zero = np.zeros(self.inequality.size)
         now = self.iterate_at(x, zero, zero)
         tau = max(1e-3, 0.1 * float(np.median(np.abs(now.gradient * (upper - lower)))))
@@ -248,7 +235,7 @@ class InteriorPoint:
         slack[self.rows :] = -now.G[self.rows :]
         slack = np.where(self.inequality, slack, 0.0)
         missed = np.max(np.abs(now.G[~self.inequality]), initial=0.0)
-        self.price = tau / max(1.0, float(missed))
+        self.penalty = tau / max(1.0, float(missed))
         return self.iterate_at(
             x, slack, np.where(self.inequality, tau / np.where(self.inequality, slack, 1.0), 0.0)
         )
@@ -256,14 +243,14 @@ class InteriorPoint:
     def _products(self, slack: Array, mu: Array) -> Array:
         return np.asarray((slack * mu)[self.inequality])
 
-    def _violation(self, x: Array) -> float:
+    def _largest_violation(self, x: Array) -> float:
         g = self.numeric.constraints(x)
         return float(np.max(g, initial=0.0)) if np.all(np.isfinite(g)) else np.inf
 
     def _infeasibility(self, new: Iterate, now: Iterate) -> tuple[Array, Array]:
         """The residuals, in units of the objective by way of present gaps and multipliers."""
         below, above = np.split(now.slack[self.rows :], 2)
-        primal = np.where(self.inequality, now.mu, self.price) * (new.G + new.slack)
+        primal = np.where(self.inequality, now.mu, self.penalty) * (new.G + new.slack)
         return np.minimum(below, above) * new.dual[self.free], primal
 
     def _merit(self, new: Iterate, tau: float, now: Iterate) -> float:
@@ -273,9 +260,9 @@ class InteriorPoint:
     def _advance(self, now: Iterate) -> Iterate | None:
         mu = np.where(self.inequality, now.mu, 1.0)
         self.solver.factor(self.hessian(now.x, now.mu), now.A, now.slack / mu)
-        affine = self._towards(now, 0.0)
+        affine = self._newton_step(now, 0.0)
         mean = float(np.mean(self._products(now.slack, now.mu)))
-        length = self._longest(now, affine, 1.0)
+        length = self._step_to_boundary(now, affine, 1.0)
         reached = self._products(now.slack + length * affine.slack, now.mu + length * affine.mu)
         sigma = (float(np.mean(reached)) / mean) ** 3
         parts = self._infeasibility(now, now)
@@ -285,18 +272,19 @@ class InteriorPoint:
         tau = max(MIN_TAU, sigma * mean)
         before = self._merit(now, tau, now)
         short = max(BOUND_SHARE, 1.0 - mean)
-        corrected = self._towards(now, tau - affine.slack * affine.mu)
-        new = self._try(now, corrected, self._longest(now, corrected, short), tau, before)
+        corrected = self._newton_step(now, tau - affine.slack * affine.mu)
+        length = self._step_to_boundary(now, corrected, short)
+        new = self._accept(now, corrected, length, tau, before)
         if new is not None:
             return new
-        plain = self._towards(now, tau)
-        length = self._longest(now, plain, short)
+        plain = self._newton_step(now, tau)
+        length = self._step_to_boundary(now, plain, short)
         while new is None and length > MIN_STEP:
-            new = self._try(now, plain, length, tau, before)
+            new = self._accept(now, plain, length, tau, before)
             length *= 0.5
         return new
 
-    def _towards(self, now: Iterate, product: Array | float) -> Step:
+    def _newton_step(self, now: Iterate, product: Array | float) -> Step:
         """The Newton step to ``s mu = product``."""
         mu = np.where(self.inequality, now.mu, 1.0)
         target = np.where(self.inequality, product / mu, 0.0)
@@ -304,7 +292,7 @@ class InteriorPoint:
         slack = np.where(self.inequality, -(now.G + now.slack) - now.A @ dx, 0.0)
         return Step(self.moves * dx, slack, dmu)
 
-    def _try(
+    def _accept(
         self, now: Iterate, step: Step, length: float, tau: float, before: float
     ) -> Iterate | None:
         x, slack, mu = (
@@ -313,7 +301,7 @@ class InteriorPoint:
         new = self.iterate_at(x, slack, mu)
         return new if self._merit(new, tau, now) <= (1.0 - ARMIJO * length) * before else None
 
-    def _longest(self, now: Iterate, step: Step, share: float) -> float:
+    def _step_to_boundary(self, now: Iterate, step: Step, share: float) -> float:
         """The longest step, at most 1, that goes this share of the way to the nearest bound."""
         room = np.concatenate([now.slack[self.inequality], now.mu[self.inequality]])
         move = np.concatenate([step.slack[self.inequality], step.mu[self.inequality]])
@@ -322,12 +310,12 @@ class InteriorPoint:
 
     def _require_feasible(self, now: Iterate) -> None:
         slopes, g, mu = now.A[: self.rows], now.G[: self.rows], now.mu[: self.rows]
-        if not self._exclude(now.x, mu * g, slopes.T @ mu):
+        if not self._proves_infeasible(now.x, mu * g, slopes.T @ mu):
             return
         self.require_convex(now.x, mu)
         for j in np.argsort(np.abs(mu)):
             fewer = np.where(np.arange(mu.size) == j, 0.0, mu)
-            if self._exclude(now.x, fewer * g, slopes.T @ fewer):
+            if self._proves_infeasible(now.x, fewer * g, slopes.T @ fewer):
                 mu = fewer
         labels = (self.numeric.label(int(j)) for j in np.flatnonzero(mu))
         raise ProblemError(
@@ -335,7 +323,7 @@ class InteriorPoint:
             f"{' and '.join(dict.fromkeys(labels))}: relax a constraint or widen the box"
         )
 
-    def _exclude(self, x: Array, weighted: Array, slopes: Array) -> bool:
+    def _proves_infeasible(self, x: Array, weighted: Array, slopes: Array) -> bool:
         """Whether the tangent of ``mu' g`` at x is positive on the whole box.
 
         By convexity ``mu' g`` is then positive too, so that no point meets all constraints.

@@ -26,24 +26,16 @@ from sottovoce.problem.linear_rows import Matrix
 from sottovoce.problem.numeric import Numeric, numeric_of
 from sottovoce.problem.problem import Problem
 
-TOLERANCE = 1e-9
-"""The largest residual of a saddle point, in the units of x and mu."""
-MAX_POLISH = 200
-"""The most Newton steps behind the interior-point method."""
-PATIENCE = 3
-"""Newton steps in a row that may be worse than the best, while the active set settles."""
-STRICT = 1e-6
-"""Below this a multiplier and its slack both count as zero."""
-ANGLE = 1e-12
-"""The square of an angle between slopes that counts as none."""
-CURVED = 1e-10
-"""A second derivative below this share of the largest counts as none."""
-SHARE = 1e-3
+TOLERANCE = 1e-9  # the largest residual of a saddle point, in the units of x and mu
+MAX_POLISH = 200  # the most Newton steps behind the interior-point method
+PATIENCE = 3  # Newton steps in a row that may be worse than the best, while the active set settles
+STRICT = 1e-6  # below this a multiplier and its slack both count as zero
+ANGLE = 1e-12  # the square of an angle between slopes that counts as none
+CURVATURE = 1e-10  # a second derivative below this share of the largest counts as none
+KERNEL_SHARE = 1e-3
 """The part of a kernel above which it moves an unknown: shares met are above 0.1 or below 1e-4."""
-BLUR = 1e-3
-"""The largest residual, relative to x, that rounding may excuse."""
-PROBES = 4
-"""Random vectors by which a kernel shows: almost surely each of them has a part in it."""
+MAX_ROUNDING = 1e-3  # the largest residual, relative to x, that rounding may excuse
+PROBES = 4  # random vectors by which a kernel shows: almost surely each of them has a part in it
 
 
 _known: WeakKeyDictionary[Problem, ReferenceOptimum] = WeakKeyDictionary()
@@ -59,13 +51,13 @@ class ReferenceOptimum:
         local: multipliers of local rows in the order of ``Numeric``'s, rows of non-smooth terms
             included.
         cost: dU/ds at s(x-hat), shape (p,), of the public cost U of the sums; 0 without one.
-        bound_multipliers: dL/dx at x-hat, shape (N,): positive where a lower bound holds x back,
-            negative where an upper bound does, 0 inside.
+        bound_multipliers: dL/dx at x-hat, shape (N,): positive where a lower bound is active,
+            negative where an upper bound is, 0 inside.
         objective: ``sum_i f_i + U`` at x-hat.
         residual: ``max(|x - P_X(x - dL/dx)|, |mu - max(mu + g, 0)|)``.
         active: the rows j, from 0, with ``g_j = 0``.
         dependent: active rows, from 0, whose gradients are linearly dependent on the states that
-            no bound and no local row holds: their multipliers need not be unique.
+            no bound and no local row fixes: their multipliers need not be unique.
         margin: the least of ``max(mu_j, -g_j)`` over the rows and of the larger of multiplier and
             distance over the bounds; complementarity is strict if it is positive.
         flat: the states, from 0, that a direction moves which keeps all rows and bounds with a
@@ -142,12 +134,15 @@ def known_saddle(problem: Problem, *, most: int | None = None) -> ReferenceOptim
 def _as_stated(smooth: SmoothForm) -> ReferenceOptimum:
     """The saddle point of a non-smooth problem, from that of its smooth form."""
     saddle = _smooth_saddle(smooth.problem)
+    cost = np.zeros(sum(family.rows for family in smooth.sums))
+    # The multipliers of the rows ``s_o - u_o = 0``, by their sums.
+    cost[smooth.priced] = saddle.mu[smooth.rows : smooth.rows + smooth.priced.size]
     place = {column: k for k, column in enumerate(smooth.columns.tolist())}
     return replace(
         saddle,
         x=read_only(saddle.x[smooth.columns]),
         mu=read_only(saddle.mu[: smooth.rows]),
-        cost=_marginal(smooth, saddle.mu),
+        cost=read_only(cost),
         bound_multipliers=read_only(saddle.bound_multipliers[smooth.columns]),
         active=tuple(j for j in saddle.active if j < smooth.rows),
         dependent=tuple(j for j in saddle.dependent if j < smooth.rows),
@@ -155,18 +150,11 @@ def _as_stated(smooth: SmoothForm) -> ReferenceOptimum:
     )
 
 
-def _marginal(smooth: SmoothForm, mu: Array) -> Array:
-    """The multipliers of the rows ``s_o - u_o = 0``, by their sums."""
-    cost = np.zeros(sum(family.rows for family in smooth.sums))
-    cost[smooth.priced] = mu[smooth.rows : smooth.rows + smooth.priced.size]
-    return read_only(cost)
-
-
 def _smooth_saddle(problem: Problem) -> ReferenceOptimum:
     numeric = numeric_of(problem)
     method = InteriorPoint(numeric)
-    for rough in method.approach((1e-6, 1e-8, TOLERANCE)):
-        saddle, residual = _polish(method, rough)
+    for approximate in method.iterate((1e-6, 1e-8, TOLERANCE)):
+        saddle, residual = _polish(method, approximate)
         if residual <= TOLERANCE:
             break
     jacobian = numeric.jacobian(saddle.x)
@@ -181,23 +169,23 @@ def _smooth_saddle(problem: Problem) -> ReferenceOptimum:
     return _describe(numeric, saddle, jacobian, residual)
 
 
-def _polish(method: InteriorPoint, rough: Solution) -> tuple[Solution, float]:
+def _polish(method: InteriorPoint, initial: Solution) -> tuple[Solution, float]:
     """Newton steps until they no longer move; a few may be bad while the active set settles."""
     numeric = method.numeric
-    best = now = rough
-    least = numeric.residual(rough.x, rough.mu)
+    best = current = initial
+    least = numeric.residual(initial.x, initial.mu)
     patience = PATIENCE
     for _ in range(MAX_POLISH):
         try:
-            new = _newton(method, now)
+            new = _newton(method, current)
         except np.linalg.LinAlgError:
             break
         residual = numeric.residual(new.x, new.mu)
         patience = PATIENCE if residual <= max(least, 1e-3 * TOLERANCE) else patience - 1
         if patience == 0 or not np.isfinite(residual):
             break
-        step = float(np.max(np.abs(new.x - now.x) / (1.0 + np.abs(now.x))))
-        now = new
+        step = float(np.max(np.abs(new.x - current.x) / (1.0 + np.abs(current.x))))
+        current = new
         if patience == PATIENCE:
             best, least = new, residual
             if step <= 1e-2 * TOLERANCE:
@@ -205,14 +193,14 @@ def _polish(method: InteriorPoint, rough: Solution) -> tuple[Solution, float]:
     return best, least
 
 
-def _newton(method: InteriorPoint, now: Solution) -> Solution:
+def _newton(method: InteriorPoint, current: Solution) -> Solution:
     """One semismooth Newton step: rows and bounds that the residual shows active hold exactly."""
     numeric, free = method.numeric, method.free
-    target = now.x - numeric.lagrangian_gradient(now.x, now.mu)
-    rows = numeric.equality | (now.mu + numeric.constraints(now.x) > 0.0)
+    target = current.x - numeric.lagrangian_gradient(current.x, current.mu)
+    rows = numeric.equality | (current.mu + numeric.constraints(current.x) > 0.0)
     low, high = target <= numeric.lower, target >= numeric.upper
-    x = np.where(low, numeric.lower, np.where(high, numeric.upper, now.x))
-    mu = np.where(rows, now.mu, 0.0)
+    x = np.where(low, numeric.lower, np.where(high, numeric.upper, current.x))
+    mu = np.where(rows, current.mu, 0.0)
     active = np.concatenate([rows, low[free], high[free]]).astype(np.float64)
     forces = np.append(mu, np.zeros(2 * free.size))
     point = method.iterate_at(x, np.zeros_like(forces), forces)
@@ -222,7 +210,7 @@ def _newton(method: InteriorPoint, now: Solution) -> Solution:
     moved = np.clip(x + dx, numeric.lower, numeric.upper)
     after = mu + dmu[: mu.size]
     after = np.where(numeric.equality, after, np.maximum(after, 0.0))
-    return Solution(moved, after, now.iterations + 1)
+    return Solution(moved, after, current.iterations + 1)
 
 
 def _require_minimum(numeric: Numeric, saddle: Solution) -> None:
@@ -241,7 +229,7 @@ def _rounding(saddle: Solution, jacobian: Matrix) -> float:
     sizes = (saddle.x, saddle.mu, jacobian @ saddle.x, jacobian.T @ saddle.mu)
     size_x, *others = (float(np.max(np.abs(v))) for v in sizes)
     rounding = 32.0 * float(np.finfo(np.float64).eps) * max(size_x, *others)
-    return rounding if rounding <= BLUR * (1.0 + size_x) else 0.0
+    return rounding if rounding <= MAX_ROUNDING * (1.0 + size_x) else 0.0
 
 
 def _describe(
@@ -255,7 +243,7 @@ def _describe(
     forces = np.maximum(mu, -g)[~numeric.equality]
     active = numeric.equality | (mu + g > 0.0) | (g >= -TOLERANCE)
     inside = movable & (distance > TOLERANCE)
-    pressed = movable & ~inside & (np.abs(multipliers) > STRICT)
+    at_active_bound = movable & ~inside & (np.abs(multipliers) > STRICT)
     return ReferenceOptimum(
         x=read_only(x),
         mu=read_only(mu[:m]),
@@ -267,7 +255,7 @@ def _describe(
         active=_indices(active[:m]),
         dependent=_dependent(numeric, jacobian, inside, active),
         margin=float(min(np.min(forces, initial=np.inf), np.min(bounds, initial=np.inf))),
-        flat=_flat(numeric, saddle, jacobian, movable & ~pressed),
+        flat=_flat(numeric, saddle, jacobian, movable & ~at_active_bound),
         iterations=saddle.iterations,
     )
 
@@ -283,7 +271,7 @@ def _dependent(
     solver, none = KktSolver(), np.zeros(free.size)
     solver.factor(sparse.eye_array(free.size), _unit_slopes(jacobian, active, free), ANGLE)
     share = _kernel_share(lambda w: solver.solve(none, ANGLE * w)[1], active.size)
-    return _indices((active & (share > SHARE))[: numeric.rows])
+    return _indices((active & (share > KERNEL_SHARE))[: numeric.rows])
 
 
 def _flat(
@@ -293,12 +281,12 @@ def _flat(
     hessian, solver = numeric.lagrangian_hessian(saddle.x, saddle.mu), KktSolver()
     moves = sparse.diags_array(free * 1.0)
     largest = float(np.max(np.abs(hessian.data), initial=0.0)) or 1.0
-    shifted = moves @ hessian @ moves / largest + sparse.diags_array(np.where(free, CURVED, 1.0))
-    pressing = numeric.equality | (saddle.mu > STRICT)
-    solver.factor(shifted, _unit_slopes(jacobian, pressing, free), ANGLE)
-    none = np.zeros(pressing.size)
-    share = _kernel_share(lambda v: solver.solve(-CURVED * free * v, none)[0], free.size)
-    return _indices(free & (share > SHARE))
+    shifted = moves @ hessian @ moves / largest + sparse.diags_array(np.where(free, CURVATURE, 1.0))
+    strongly_active = numeric.equality | (saddle.mu > STRICT)
+    solver.factor(shifted, _unit_slopes(jacobian, strongly_active, free), ANGLE)
+    none = np.zeros(strongly_active.size)
+    share = _kernel_share(lambda v: solver.solve(-CURVATURE * free * v, none)[0], free.size)
+    return _indices(free & (share > KERNEL_SHARE))
 
 
 def _kernel_share(shrink: Callable[[Array], Array], size: int) -> Array:

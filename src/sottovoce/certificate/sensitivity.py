@@ -36,26 +36,21 @@ from sottovoce.problem.fleets import Fleet, Index, fleets_of
 from sottovoce.problem.linear_rows import Weights, sparse
 
 _EPS = 2.0**-52  # the distance of 1.0 to the next float64
-_BATCH = 1 << 14  # agents whose small matrices are held at once
+_BATCH = 1 << 14  # agents whose small matrices are in memory at once
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Block:
-    """A rectangle of S: the outputs ``rows`` against the agents ``first`` onwards.
-
-    Attributes:
-        upper: certified upper bounds (outputs, agents); a dense array, possibly a broadcast view,
-            or a sparse array.
-        attained: the largest values attained, of the same shape.
-        parts: which part of an agent's state moves each output, one number for all outputs or one
-            per output. No output is moved by two parts of one agent, so that components which no
-            output mixes count separately.
-    """
+    """A rectangle of S: the outputs ``rows`` against the agents ``first`` onwards."""
 
     rows: NDArray[np.int64]
     first: int
+    # certified upper bounds (outputs, agents): a dense array, maybe a view, or a sparse array
     upper: Any
-    attained: Any
+    attained: Any  # the largest values attained, of the same shape
+    # which part of an agent's state moves each output, one number for all outputs or one per
+    # output. No output is moved by two parts of one agent, so that components which no output mixes
+    # count separately.
     parts: Any = 0
 
     @property
@@ -264,17 +259,16 @@ def sensitivity(
     slope by x_l never decreases in x_l, which saves most of it. ``fleets`` is ``fleets_of`` both.
     """
     fleets = fleets_of(domain, families) if fleets is None else fleets
-    agents = sum(group.count for group in domain)
     return Sensitivity(
         outputs=sum(family.rows for family in families),
-        agents=agents,
-        blocks=tuple(_blocks(fleets, agents, convex, tolerance)),
+        agents=sum(group.count for group in domain),
+        blocks=tuple(_blocks(fleets, convex, tolerance)),
         affine=tuple(affine_parts(fleets)),
     )
 
 
 def _blocks(
-    fleets: Sequence[Fleet], agents: int, convex: Mapping[int, bool], tolerance: float
+    fleets: Sequence[Fleet], convex: Mapping[int, bool], tolerance: float
 ) -> Iterator[Block]:
     mixtures = [(fleet, _owners(fleet, fleets)) for fleet in fleets if not fleet.places]
 
@@ -296,7 +290,7 @@ def _blocks(
                 yield part, [np.array([v]) for v in (output, agent, upper, attained)]
 
     of_agents = [fleet for fleet in fleets if fleet.places]
-    blocks = weighted_blocks(of_agents, agents, slopes, _scale_slopes, entries())
+    blocks = weighted_blocks(of_agents, slopes, _scale_slopes, entries())
     for rows, first, parts, (upper, attained) in blocks:
         yield Block(rows=rows, first=first, upper=upper, attained=attained, parts=parts)
 

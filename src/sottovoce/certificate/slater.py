@@ -1,7 +1,7 @@
 """Slater's condition: a point of X at which inequalities hold strictly and equalities hold.
 
 The cloud looks for one in the boxes. Where agents keep local sets, which the cloud does not know,
-whoever holds the whole problem looks inside them; local rows themselves need no interior.
+the holder of the whole problem looks inside them; local rows themselves need no interior.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from sottovoce.formula.expression import ZERO, symbol
 from sottovoce.problem.agents import Array, Group, lower_bounds, read_only, upper_bounds
 from sottovoce.problem.constraints import Constraint
 from sottovoce.problem.linear_rows import linear_rows
-from sottovoce.problem.local import MET, box_of
+from sottovoce.problem.local import ROW_TOLERANCE, box_of
 from sottovoce.problem.numeric import Numeric, numeric_of
 from sottovoce.problem.problem import CloudView, Problem
 
@@ -66,17 +66,20 @@ def slater_point(cloud: CloudView, domain: Sequence[Group]) -> SlaterPoint:
     has_equalities = bool(constraints.equal.any())
     best, least = np.empty(0), np.inf
     for candidate in _candidates(constraints, domain):
-        point = _meet_equalities(constraints, domain, candidate) if has_equalities else candidate
-        worst = constraints.worst(point)
+        point = _restore_equalities(constraints, domain, candidate) if has_equalities else candidate
+        worst = constraints.violation(point)
         if worst < least or not best.size:
             best, least = point, worst
         if least < 0.0:
             break
-    if small and not (constraints.equal.all() and constraints.missed(best) <= MET):
-        best = _best(constraints, [best, *_points_of_most_slack(cloud, domain)])
+    if small and not (constraints.equal.all() and constraints.residual(best) <= ROW_TOLERANCE):
+        best = min(
+            (best, *_points_of_most_slack(cloud, domain)),
+            key=lambda x: (max(constraints.residual(x), ROW_TOLERANCE), constraints.violation(x)),
+        )
     best.flags.writeable = False
     upper = constraints.upper(best)
-    if constraints.missed(best) > MET:
+    if constraints.residual(best) > ROW_TOLERANCE:
         row = int(np.argmax(np.where(constraints.equal, np.abs(upper), -np.inf)))
         detail = (
             "a point of the box that meets the equalities must exist, got none: "
@@ -109,12 +112,12 @@ class _Constraints:
         self.rows = Numeric(cloud)
         self.equal = self.rows.equality
 
-    def worst(self, x: Array) -> float:
+    def violation(self, x: Array) -> float:
         """``max_j g_j(x)`` over the inequalities, infinite where g is not defined."""
         g = self.rows.constraints(x)[~self.equal]
         return float(np.where(np.isfinite(g), g, np.inf).max(initial=-np.inf))
 
-    def missed(self, x: Array) -> float:
+    def residual(self, x: Array) -> float:
         """``max_j |g_j(x)|`` over the equalities, relative to the size of what adds up to it."""
         if not self.equal.any():
             return 0.0
@@ -127,7 +130,7 @@ class _Constraints:
     def upper(self, x: Array) -> Array:
         """Certified upper bounds of ``g(x)``, shape (m,), infinite where g may be undefined."""
         fleets = [
-            replace(f, group=replace(f.group, lower=f.of(x), upper=f.of(x)))
+            replace(f, group=replace(f.group, lower=f.select(x), upper=f.select(x)))
             for f in (member.fleet for member in self.rows.members)
         ]
         _, above = row_ranges(fleets, self.equal.size, where_defined=False)
@@ -160,42 +163,37 @@ def _candidates(constraints: _Constraints, domain: Sequence[Group]) -> Iterator[
         yield x
 
 
-def _meet_equalities(constraints: _Constraints, domain: Sequence[Group], start: Array) -> Array:
+def _restore_equalities(constraints: _Constraints, domain: Sequence[Group], start: Array) -> Array:
     """The point of the box that misses the equalities least, by Newton's method from ``start``.
 
     Each step is the shortest by the states that no bound has stopped.
     """
     lower, upper = lower_bounds(domain), upper_bounds(domain)
     x, free = start, lower < upper
-    best, least = start, constraints.missed(start)
+    best, least = start, constraints.residual(start)
     for _ in range(_STEPS):
         slopes = constraints.rows.jacobian(x)[constraints.equal]
         gram = (slopes @ sparse.diags_array(free * 1.0) @ slopes.T).toarray()
-        push = _solution(gram, constraints.rows.constraints(x)[constraints.equal])
-        step = -(slopes.T @ push) * free
+        multipliers = _solve_gram(gram, constraints.rows.constraints(x)[constraints.equal])
+        step = -(slopes.T @ multipliers) * free
         x = np.clip(x + step, lower, upper)
-        missed = constraints.missed(x)
-        if missed < least:
-            best, least = x, missed
-        stopped = free & (((x <= lower) & (step < 0)) | ((x >= upper) & (step > 0)))
-        if least <= MET / 1e3 or not stopped.any():
+        residual = constraints.residual(x)
+        if residual < least:
+            best, least = x, residual
+        at_bound = free & (((x <= lower) & (step < 0)) | ((x >= upper) & (step > 0)))
+        if least <= ROW_TOLERANCE / 1e3 or not at_bound.any():
             break
-        free = free & ~stopped
+        free = free & ~at_bound
     return np.array(best)
 
 
-def _solution(gram: Array, right: Array) -> Array:
+def _solve_gram(gram: Array, right: Array) -> Array:
     """Solve ``gram y = right``; by least squares where the matrix is not safely definite."""
     try:
         np.linalg.cholesky(gram - _DEFINITE * np.trace(gram) * np.eye(len(gram)))
         return np.asarray(np.linalg.solve(gram, right), dtype=np.float64)
     except np.linalg.LinAlgError:
         return np.asarray(np.linalg.pinv(gram, hermitian=True) @ right)
-
-
-def _best(constraints: _Constraints, points: Sequence[Array]) -> Array:
-    """The point that meets the equalities; of several that do, the one with the largest slack."""
-    return min(points, key=lambda x: (max(constraints.missed(x), MET), constraints.worst(x)))
 
 
 def _points_of_most_slack(cloud: CloudView, domain: Sequence[Group]) -> list[Array]:
@@ -220,10 +218,8 @@ def largest_slack(problem: Problem) -> Array:
 
     ``minimise t`` over x and t with ``g_j(x) - c t <= 0`` for inequalities and ``g_j(x) = 0`` for
     equalities and local rows as they are, by the interior-point method that the saddle point uses;
-    t is one more agent in [-1, 1] and c the range that tangents show.
-
-    Raises:
-        ProblemError: if equalities and local rows have no common point.
+    t is one more agent in [-1, 1] and c the range that tangents show. Equalities and local rows
+    without a common point are refused.
     """
     numeric = numeric_of(problem)
     g, slopes = numeric.constraints(numeric.start), abs(numeric.jacobian(numeric.start))
@@ -246,16 +242,12 @@ def largest_slack(problem: Problem) -> Array:
         start=(*problem.start, 0.5 * one),
     )
     form = smooth_form(stated)
-    *_, best = InteriorPoint(numeric_of(form.problem)).approach((_GAP,))
+    *_, best = InteriorPoint(numeric_of(form.problem)).iterate((_GAP,))
     return best.x[form.columns][:-1]
 
 
 def local_slater_point(problem: Problem) -> SlaterPoint:
-    """Find x in the local sets with ``max_j g_j(x) < 0``, to rounding.
-
-    Raises:
-        ProblemError: if the rows have no common point in the local sets.
-    """
+    """Find x in the local sets with ``max_j g_j(x) < 0``, to rounding, or refuse the rows."""
     point = read_only(largest_slack(problem))
     stated = numeric_of(problem)
     g, scales = stated.constraints(point), 1.0 + np.abs(stated.jacobian(point) @ point)

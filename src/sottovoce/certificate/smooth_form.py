@@ -28,22 +28,14 @@ from sottovoce.problem.problem import Problem
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class SmoothForm:
-    """A smooth problem without a public cost.
-
-    Attributes:
-        columns: the stated states in its vector of states.
-        rows: how many of its constraints, the first ones, are the stated ones.
-        sums: the stated sums; those of a public cost less the states that must equal them.
-        priced: the latter sums o, from 0; the rows ``s_o - u_o = 0`` follow the stated ones.
-        copies: the columns of the states u_o.
-    """
+    """A smooth problem without a public cost."""
 
     problem: Problem
-    columns: NDArray[np.int64]
-    rows: int
-    sums: tuple[Constraint, ...]
-    priced: NDArray[np.int64]
-    copies: NDArray[np.int64]
+    columns: NDArray[np.int64]  # the stated states in its vector of states
+    rows: int  # how many of its constraints, the first ones, are the stated ones
+    sums: tuple[Constraint, ...]  # the stated ones; s_o - u_o of those with a public cost
+    priced: NDArray[np.int64]  # these o, from 0; the rows ``s_o - u_o = 0`` follow the stated ones
+    copies: NDArray[np.int64]  # the columns of the states u_o
 
 
 def is_nonsmooth(problem: Problem) -> bool:
@@ -59,13 +51,18 @@ def is_nonsmooth(problem: Problem) -> bool:
 
 def smooth_form(problem: Problem) -> SmoothForm:
     """Write a problem with a variable for every non-smooth term and for every sum of its cost."""
-    sums = problem.cloud.sums
-    priced = np.sort(np.array([o for term in sums.costs for o in term.rows], dtype=np.int64))
-    form = _smooth_form(_with_copies(problem, priced) if priced.size else problem)
-    states, first = form.columns[: problem.size], problem.size
-    order = np.argsort(np.array([o for term in sums.costs for o in term.rows], dtype=np.int64))
-    copies = form.columns[first : first + priced.size][order]
-    return replace(form, columns=states, rows=problem.rows, priced=priced, copies=copies)
+    of_costs = np.array([o for t in problem.cloud.sums.costs for o in t.rows], dtype=np.int64)
+    priced = np.sort(of_costs)
+    smooth, columns, sums = _smooth(_with_copies(problem, priced) if priced.size else problem)
+    copies = columns[problem.size : problem.size + priced.size]
+    return SmoothForm(
+        problem=smooth,
+        columns=columns[: problem.size],
+        rows=problem.rows,
+        sums=sums,
+        priced=priced,
+        copies=copies[np.argsort(of_costs)],
+    )
 
 
 def _with_copies(problem: Problem, priced: NDArray[np.int64]) -> Problem:
@@ -121,17 +118,11 @@ def _with_copies(problem: Problem, priced: NDArray[np.int64]) -> Problem:
     )
 
 
-def _smooth_form(problem: Problem) -> SmoothForm:
-    stated, none = problem.cloud.sums.families, np.zeros(0, dtype=np.int64)
-    if not is_nonsmooth(problem):
-        columns = np.arange(problem.size)
-        return SmoothForm(
-            problem=problem, columns=columns, rows=problem.rows, sums=stated, priced=none,
-            copies=none,
-        )  # fmt: skip
+def _smooth(problem: Problem) -> tuple[Problem, NDArray[np.int64], tuple[Constraint, ...]]:
+    """A problem without non-smooth terms, where the stated states are, and the stated sums."""
     writer = _ProblemWriter(problem)
     families = [writer.family(family) for family in problem.constraints]
-    sums = [writer.family(family) for family in stated]
+    sums = [writer.family(family) for family in problem.cloud.sums.families]
     objectives = [writer.formula(f) for f in problem.objectives]
     local = [
         replace(local_set, inequalities=tuple(writer.formula(c) for c in local_set.inequalities))
@@ -154,20 +145,14 @@ def _smooth_form(problem: Problem) -> SmoothForm:
         for k, row in enumerate(writer.shared.rows)
     ]
     groups, sets, starts = zip(*agents, strict=True)
-    return SmoothForm(
-        problem=unchecked_problem(
-            groups=groups,
-            objectives=(*objectives, *(ZERO for _ in writer.shared.extra)),
-            cloud=replace(problem.cloud, groups=groups, constraints=_over(groups, families)),
-            local=sets,
-            start=starts,
-        ),
-        columns=np.flatnonzero(np.concatenate(is_stated)),
-        rows=problem.rows,
-        sums=_over(groups, sums),
-        priced=none,
-        copies=none,
+    smooth = unchecked_problem(
+        groups=groups,
+        objectives=(*objectives, *(ZERO for _ in writer.shared.extra)),
+        cloud=replace(problem.cloud, groups=groups, constraints=_over(groups, families)),
+        local=sets,
+        start=starts,
     )
+    return smooth, np.flatnonzero(np.concatenate(is_stated)), _over(groups, sums)
 
 
 def unchecked_problem(*, groups: Sequence[Group], **values: object) -> Problem:
@@ -193,9 +178,9 @@ class _ProblemWriter:
             return expr
         names = {self._owner[s] for s in expr.symbols}
         if len(names) == 1:
-            return self.single[names.pop()].of(expr)
+            return self.single[names.pop()].smooth(expr)
         if expr.op in NONSMOOTH:
-            return self.shared.of(expr)
+            return self.shared.smooth(expr)
         return rebuild(expr, [self.formula(a) for a in expr.args])
 
     def family(self, family: Constraint) -> Constraint:
@@ -207,7 +192,7 @@ class _ProblemWriter:
 def _over(groups: Sequence[Group], families: Sequence[Constraint]) -> tuple[Constraint, ...]:
     """The same rows over the wider groups."""
     wider = {group.name: group for group in groups}
-    return tuple(family.over(wider) for family in families)
+    return tuple(family.with_groups(wider) for family in families)
 
 
 def _widened(

@@ -24,13 +24,7 @@ from sottovoce.certificate.branch import (
     norm_of,
     singular_bounds,
 )
-from sottovoce.certificate.forms import (
-    equivalents,
-    name_parts,
-    simplified,
-    squared_norm,
-    uses,
-)
+from sottovoce.certificate.forms import equivalents, name_parts, simplified, squared_norm, uses
 from sottovoce.errors import CertificateError, InputError
 from sottovoce.formula.canonical import add, coefficient, multiply, negate, substitute
 from sottovoce.formula.derive import derivative, rationalise
@@ -106,11 +100,7 @@ def supremum(
 
 
 def cached_supremum(
-    rows: Sequence[Sequence[Expression]],
-    box: Box,
-    *,
-    nondecreasing: Facts = None,
-    tolerance: float,
+    rows: Sequence[Sequence[Expression]], box: Box, *, nondecreasing: Facts = None, tolerance: float
 ) -> Supremum:
     """The same, searched once for all renamings of the symbols."""
     exprs = [entry for row in rows for entry in row]
@@ -335,13 +325,13 @@ def _search(
     used = _symbols(forms)
     variables = [s for s in box if s in used] or [_NOTHING]
     components = tuple(
-        Component.of(equal_forms, variables, fact)
+        Component.build(equal_forms, variables, fact)
         for equal_forms, fact in zip(forms, task.facts, strict=True)
     )
     domain = interval(*np.transpose([box[s] for s in variables]))
     objectives = [Norm(components=components, columns=task.columns)]
     if len(components) == 1:  # both signs, the larger first
-        value, _ = components[0].over(interval(domain.lower[:, None], domain.upper[:, None]))
+        value, _ = components[0].enclose(interval(domain.lower[:, None], domain.upper[:, None]))
         first = 1 if value.upper[0] >= -value.lower[0] else -1
         objectives = [Norm(components=components, sign=sign) for sign in (first, -first)]
     left = _affordable(forms, len(variables)) if task.budget is None else task.budget

@@ -71,8 +71,7 @@ def _version(wanted: bool) -> None:
 
 def _root(
     version: Annotated[
-        bool,
-        typer.Option("--version", callback=_version, is_eager=True, help="print the version"),
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="print the version")
     ] = False,
 ) -> None:
     """Differentially private, cloud-based, constrained multi-agent optimization."""

@@ -1,4 +1,4 @@
-"""``sottovoce identity`` and ``ledger``: who takes part, and what of each may be spent."""
+"""``sottovoce identity`` and ``ledger``: certificates and privacy budgets of agents."""
 
 from __future__ import annotations
 

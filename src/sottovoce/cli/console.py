@@ -1,4 +1,4 @@
-"""Where commands print: tables for people on the console, JSON for scripts on standard output."""
+"""Output of commands: tables on the console, JSON for scripts on standard output."""
 
 from __future__ import annotations
 
@@ -86,11 +86,7 @@ def _print_table(plain: PlainTable) -> None:
 def warn_if_useless(
     prediction: Prediction, *, strict: bool, show: Callable[[str], None] | None = None
 ) -> None:
-    """Warn that an answer will be useless, or refuse it.
-
-    Raises:
-        PrivacyError: it will be, and ``strict`` asks for a refusal.
-    """
+    """Warn that an answer will be useless; refuse it if ``strict``."""
     if not prediction.useless:
         return
     text = f"after {prediction.rounds:,} rounds {prediction.useless}: {_REMEDY}"

@@ -47,8 +47,7 @@ HOURS = 6
 FLEET_PROMISE = RunOptions(hide="everything", epsilon="1.0", delta="1e-5")
 POLL_SECONDS = 0.2
 LIMIT_SECONDS = 600.0
-PAGE_SECONDS = 60.0
-"""How long agents wait until the page is opened."""
+PAGE_SECONDS = 60.0  # how long agents wait until the page is opened
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -170,48 +169,31 @@ def _loads(problem: Problem, answer: _Answer, rounds: int) -> PlainTable:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Answer:
-    """What a run reached beside the optimum.
+    """What a run reached beside the optimum."""
 
-    Attributes:
-        x: the agents' states.
-        history: the answer's prices of every round.
-        x_hat: the optimal states.
-        prices: the optimal prices; multipliers where another release than sums is used.
-    """
-
-    x: Array
-    history: Array
-    x_hat: Array
-    prices: Array
+    x: Array  # the agents' states
+    history: Array  # the answer's prices of every round
+    x_hat: Array  # the optimal states
+    prices: Array  # the optimal prices; multipliers where another release than sums is used
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Demo:
-    """A run of processes on this machine.
+    """A run of processes on this machine."""
 
-    Attributes:
-        folder: the cloud's problem.
-        run: the folder of keys, stores, states and answers.
-        rounds: T.
-        promise: what the cloud is asked to promise.
-        parts: agents and gateways by name: a command and what it is about.
-        split: whether there is a helper.
-        running: the cloud first, a helper, then agents.
-    """
-
-    folder: Path
-    run: Path
-    rounds: int
-    promise: RunOptions
-    parts: Mapping[str, tuple[object, ...]]
-    split: bool = False
+    folder: Path  # the cloud's problem
+    run: Path  # the folder of keys, stores, states and answers
+    rounds: int  # T
+    promise: RunOptions  # the privacy options of the cloud
+    parts: Mapping[str, tuple[object, ...]]  # the commands of agents and gateways by name
+    split: bool = False  # whether there is a helper
+    # the cloud first, a helper, then agents
     running: list[subprocess.Popen[bytes]] = field(default_factory=list)
 
     def play(self, problem: Problem, plan: NoisePlan, *, page: bool) -> _Answer:
         """Run all processes, show the run, wait for their end, and read what was reached.
 
-        Raises:
-            SottovoceError: if one of them fails, or takes more than ten minutes.
+        One that fails, or takes more than ten minutes, is an error.
         """
         import numpy as np
 
@@ -266,8 +248,8 @@ class _Demo:
     def _serve(self, name: str, keys: Path, store: str, port: int, *more: object) -> None:
         """Start ``sottovoce cloud`` or ``helper``."""
         files = ("--keys", keys, "--store", self.run / store, "--listen", f"127.0.0.1:{port}")
-        asked = {"rounds": self.rounds, **asdict(self.promise)}
-        options = chain(*((f"--{key}", value) for key, value in asked.items() if value))
+        values = {"rounds": self.rounds, **asdict(self.promise)}
+        options = chain(*((f"--{key}", value) for key, value in values.items() if value))
         self._start(name, self.folder, *files, *options, *more)
 
     def _start(self, *arguments: object) -> None:
@@ -295,14 +277,14 @@ class _Demo:
 
         began = last = time.monotonic()
         k = 0
-        with shown(patience=0.0) as tell:
+        with shown(patience=0.0) as report:
             while self.running[0].poll() is None:
                 if time.monotonic() - began > LIMIT_SECONDS:
                     raise SottovoceError("the demo takes too long: run fewer --rounds")
                 self._require_healthy()
                 if (run := await status()) is not None:
                     now, done = time.monotonic(), run["round"]
-                    tell(
+                    report(
                         f"round {done:,} of {self.rounds:,}, {(done - k) / (now - last):,.0f} "
                         f"rounds/s, {run['connected']} of {run['agents']} agents connected",
                         done / self.rounds,

@@ -55,8 +55,7 @@ SHARED = {
 """Help texts of options that several commands share."""
 
 _T = TypeVar("_T")
-REQUIRED: Any = MISSING
-"""The default of an option that must be given."""
+REQUIRED: Any = MISSING  # the default of an option that must be given
 
 
 def option(default: _T, text: str, flag: str | None = None) -> _T:
@@ -76,14 +75,9 @@ def argument(text: str) -> Any:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PrivacyOptions:
-    """A promise; what is not stated is taken from the table ``[privacy]`` of problem.toml.
+    """A promise; what is not stated is taken from the table ``[privacy]`` of problem.toml."""
 
-    Attributes:
-        applied: whether answers are applied, so that hard constraints need margins; they are not
-            where the noise alone is studied.
-    """
-
-    applied: ClassVar[bool] = False
+    applied: ClassVar[bool] = False  # whether answers are applied: hard constraints need margins
 
     epsilon: str | None = option(None, "privacy loss, e.g. 'ln(3)' or one per agent '1,1,2'")
     delta: str | None = option(None, "failure probability in (0, 1)")
@@ -354,10 +348,7 @@ def study(
 ) -> Iterator[tuple[Progress, Executor | None]]:
     """Make the folder for results, connect to a cluster, and show progress."""
     make_folder(out)
-    with (
-        shown(f"{doing} {problem}", patience=patience) as report,
-        on_cluster(cluster) as executor,
-    ):
+    with shown(f"{doing} {problem}", patience=patience) as report, on_cluster(cluster) as executor:
         yield report, executor
 
 
@@ -370,11 +361,7 @@ def draw_figure(plot: Callable[[Path], object], file: Path | None) -> None:
 
 @contextmanager
 def on_cluster(address: str | None) -> Iterator[Any]:
-    """Return the client of a Dask cluster; None, for this process, without an address.
-
-    Raises:
-        InputError: if distributed is not installed, or nothing answers there.
-    """
+    """Return the client of a Dask cluster; None, for this process, without an address."""
     if address is None:
         yield None
         return

@@ -48,7 +48,7 @@ _IN_SUMMARY = ("violation", "objective")
 def certificate_data(certificate: Certificate) -> dict[str, object]:
     """Return a certificate as plain data.
 
-    ``sensitivity.upper[o][l]`` is the certified ``S[o, l]`` and ``found`` the largest value seen,
+    ``sensitivity.upper[o][l]`` is the certified ``S[o, l]`` and ``attained`` the largest value,
     one row per sum; ``sums`` lists the sums with their formula and origin. For fleets, where the
     matrix has millions of columns, only the largest entry per sum is given.
     """
@@ -70,7 +70,7 @@ def certificate_data(certificate: Certificate) -> dict[str, object]:
         "sensitivity": {
             "largest": S.largest(),
             "gap": S.gap(),
-            **({"upper": S.dense(), "found": S.dense_attained()} if small else {}),
+            **({"upper": S.dense(), "attained": S.dense_attained()} if small else {}),
         },
     }
 
@@ -152,14 +152,14 @@ def _sum_rows(certificate: Certificate) -> Iterator[dict[str, str | None]]:
         }
     local = {row.label for rows in certificate.cloud.local_rows for row in rows}
     for single in certificate.cloud.separable:
-        own_row = "names one agent, which keeps it locally: no multiplier, no release"
+        set_row = "names one agent, which keeps it locally: no multiplier, no release"
         bound = "names one component of one state: a bound, no multiplier, no release"
         yield {
             "constraint": single.name,
             "sum": None,
             "formula": _format_formula(single.rest[0]),
             "must": "= 0" if single.equality else "<= 0",
-            "why": own_row if single.name in local else bound,
+            "why": set_row if single.name in local else bound,
         }
 
 

@@ -71,10 +71,10 @@ class HelperOptions(RunOptions):
     def reading(self, folder: Path) -> Iterator[tuple[Problem, int, Progress]]:
         """Show progress, and return the public problem and the rounds to run."""
         logs.configure(self.log_level)
-        with watched(None if errors.is_terminal else _log_progress) as tell:
-            tell(f"reading {folder}")
+        with watched(None if errors.is_terminal else _log_progress) as report:
+            report(f"reading {folder}")
             problem = load(folder, agents=())
-            yield problem, run_rounds(problem, self.rounds), tell
+            yield problem, run_rounds(problem, self.rounds), report
 
     def server(self) -> dict[str, Any]:
         """Return the arguments that both halves take."""
@@ -142,7 +142,7 @@ def _in_own_process(work: Callable[..., _T], *arguments: object) -> _T:
 
 
 def _plan_of_cloud(folder: Path, options: CloudOptions) -> tuple[NoisePlan, int, Algorithm]:
-    with options.reading(folder) as (problem, rounds, tell):
+    with options.reading(folder) as (problem, rounds, report):
         from sottovoce.study.prediction import predict_publicly
 
         algorithm = algorithm_for(problem, options.algorithm)
@@ -152,7 +152,7 @@ def _plan_of_cloud(folder: Path, options: CloudOptions) -> tuple[NoisePlan, int,
             rounds=rounds,
             method=method_for(algorithm),
             split=options.helper is not None,
-            progress=tell,
+            progress=report,
         )
         # The cloud knows no objective: only public figures can tell it what to expect.
         warn_if_useless(predict_publicly(plan, rounds), strict=options.strict, show=_log_useless)
@@ -160,8 +160,8 @@ def _plan_of_cloud(folder: Path, options: CloudOptions) -> tuple[NoisePlan, int,
 
 
 def _plan_of_helper(folder: Path, options: HelperOptions) -> NoisePlan:
-    with options.reading(folder) as (problem, rounds, tell):
-        return options.plan(problem, public=True, rounds=rounds, split=True, progress=tell)
+    with options.reading(folder) as (problem, rounds, report):
+        return options.plan(problem, public=True, rounds=rounds, split=True, progress=report)
 
 
 @with_role_options

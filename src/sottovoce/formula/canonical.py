@@ -8,7 +8,7 @@
 
 Constructors take canonical operands and return a canonical node; ``canonical`` brings any formula
 into this form. Formulas nest at most ``MAX_DEPTH`` levels in it, whatever the length of their sums
-and products, so that whoever reads a canonical formula may recurse.
+and products, so that readers of a canonical formula may recurse.
 """
 
 from __future__ import annotations

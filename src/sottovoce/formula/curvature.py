@@ -1,4 +1,4 @@
-"""Whether a formula is affine, convex or concave: disciplined convex programming over signs.
+"""Curvature, affine, convex or concave: disciplined convex programming over signs.
 
 The rules are those of disciplined convex programming and some more: quadratics by their matrices in
 exact arithmetic, norms, soft maxima, products of powers, entropies. They ask an oracle for signs;
@@ -174,7 +174,7 @@ class BoxSigns(Signs):
         return -1 if np.all(sizes[..., -1] <= slack) else 0
 
     def range_text(self, expr: Expression) -> str:
-        """The range, as people read it."""
+        """The range as text."""
         low, high = value_range(expr, self._box)
         return f" with {brief(expr)} in [{float(low):.6g}, {float(high):.6g}]"
 
@@ -182,11 +182,11 @@ class BoxSigns(Signs):
 @lru_cache(maxsize=1 << 14)
 def curvature(expr: Expression) -> Curvature:
     """Return what the form of a canonical formula proves of it, in all of its symbols."""
-    return ConvexityRules(expr.symbols, _FORM).of(expr)
+    return ConvexityRules(expr.symbols, _FORM).curvature(expr)
 
 
 def brief(expr: Expression) -> str:
-    """A formula as people read it, cut where it is longer than a line."""
+    """A formula as text, truncated to one line."""
     text = str(expr)
     return text if len(text) <= _MAX_LETTERS else f"{text[:_MAX_LETTERS]}..."
 
@@ -200,7 +200,7 @@ class ConvexityRules:
         self._known: dict[Expression, Curvature] = {}
         self._positive: dict[tuple[Expression, bool], bool] = {}
 
-    def of(self, expr: Expression) -> Curvature:
+    def curvature(self, expr: Expression) -> Curvature:
         """Return what the rules prove of a canonical formula."""
         if expr not in self._known:
             self._known[expr] = self._judge(expr)
@@ -208,7 +208,7 @@ class ConvexityRules:
 
     def affine(self, expr: Expression) -> bool:
         """Whether a formula is affine once it is multiplied out."""
-        return self.of(expr).is_affine or is_affine(expand(expr), self._variables)
+        return self.curvature(expr).is_affine or is_affine(expand(expr), self._variables)
 
     def positive(self, expr: Expression, *, strict: bool = True) -> bool:
         """Whether a formula is positive, or at least 0."""
@@ -240,17 +240,19 @@ class ConvexityRules:
 
     def _exp(self, expr: Expression) -> Curvature:
         (inner,) = expr.args
-        if not self.of(inner).is_convex:
+        if not self.curvature(inner).is_convex:
             return self._fails(expr, "exp takes an affine or convex formula")
-        return Curvature(convex=_union([self.of(inner).convex, self._strict_variable(inner)]))
+        return Curvature(
+            convex=_union([self.curvature(inner).convex, self._strict_variable(inner)])
+        )
 
     def _log(self, expr: Expression) -> Curvature:
         (inner,) = expr.args
         parts = [base_exponent(f) for f in factors(inner)]
         if inner.op == Op.MUL and all(self.positive(base) for base, _ in parts):
-            return self.of(add(*(multiply(number(p), log_of(base)) for base, p in parts)))
+            return self.curvature(add(*(multiply(number(p), log_of(base)) for base, p in parts)))
         if self.signs.defined or self.positive(inner):
-            concave = _union([self.of(inner).concave, self._strict_variable(inner)])
+            concave = _union([self.curvature(inner).concave, self._strict_variable(inner)])
             convex = self._log_convex(inner)
             if concave is not None or convex is not None:
                 return Curvature(concave=concave, convex=convex)
@@ -260,21 +262,23 @@ class ConvexityRules:
         """Maxima of convex formulas; sizes of affine ones, or of convex ones at least 0."""
         is_maximum = expr.op == Op.MAX
         for inner in expr.args:
-            if not (self.of(inner).is_convex if is_maximum else self._allowed_in_norm(inner)):
+            if not (
+                self.curvature(inner).is_convex if is_maximum else self._allowed_in_norm(inner)
+            ):
                 kind = "convex" if is_maximum else "affine"
                 return self._fails(expr, f"{expr.op} takes {kind} formulas", inner)
-        sets = [self.of(a).convex or NONE for a in expr.args]
+        sets = [self.curvature(a).convex or NONE for a in expr.args]
         return Curvature(convex=frozenset.intersection(*sets) if is_maximum else NONE)
 
     def _allowed_in_norm(self, a: Expression) -> bool:
-        inner = self.of(a)
+        inner = self.curvature(a)
         if inner.is_affine or (inner.is_convex and self.positive(a, strict=False)):
             return True
         return inner.is_concave and self.positive(negate(a), strict=False)
 
     def _fails(self, expr: Expression, rule: str, inner: Expression | None = None) -> Curvature:
         inside = expr.args[0] if inner is None else inner
-        proven = self.of(inside)
+        proven = self.curvature(inside)
         if proven.why:
             return Curvature(why=proven.why)
         got = f"got {brief(inside)}, which is {proven.kind}, in {brief(expr)}"
@@ -283,7 +287,7 @@ class ConvexityRules:
     def _strict_variable(self, expr: Expression) -> Variables:
         """The variable of an affine formula of one variable that it certainly depends on."""
         variables = self._moving(expr)
-        if len(variables) != 1 or not self.of(expr).is_affine:
+        if len(variables) != 1 or not self.curvature(expr).is_affine:
             return NONE
         (variable,) = variables
         slope = derivative(expr, variable)
@@ -295,7 +299,7 @@ class ConvexityRules:
     def _sum(self, expr: Expression) -> Curvature:
         """A sum of convex formulas is convex; its quadratic part is judged as a whole."""
         quadratic, others = self._split(expr.args)
-        parts = [(quadratic, self._quadratic(quadratic)), *((t, self.of(t)) for t in others)]
+        parts = [(quadratic, self._quadratic(quadratic)), *((t, self.curvature(t)) for t in others)]
         convex = _union(proven.convex for _, proven in parts)
         concave = _union(proven.concave for _, proven in parts)
         if convex is not None or concave is not None:
@@ -340,7 +344,7 @@ class ConvexityRules:
         fixed = [f for f in expr.args if not self._moving(f)]
         moving = [f for f in expr.args if self._moving(f)]
         if fixed:
-            return self._multiple(multiply(*fixed), self.of(multiply(*moving)), expr)
+            return self._multiple(multiply(*fixed), self.curvature(multiply(*moving)), expr)
         if self.is_quadratic(expr):
             return self._quadratic(expr)
         proven = self._monomial([base_exponent(f) for f in moving])
@@ -350,7 +354,7 @@ class ConvexityRules:
         if proven.kind is None and len(sums) == 1:
             others = multiply(*(f for f in moving if f is not sums[0]))
             spread = add(*(multiply(others, term) for term in sums[0].args))
-            proven = self.of(spread) if spread.op == Op.ADD else proven
+            proven = self.curvature(spread) if spread.op == Op.ADD else proven
         if proven.kind is None:
             why = f"got {len(moving)} in {brief(expr)}"
             return Curvature(why=f"a product must have one factor that names the state, {why}")
@@ -375,7 +379,7 @@ class ConvexityRules:
         proven = self._of_power(base, p)
         if proven.kind is not None:
             return proven
-        inner = self.of(base)
+        inner = self.curvature(base)
         rule = "a power must bend one way over the box"
         return Curvature(why=inner.why or f"{rule}, got {brief(expr)}{self.signs.range_text(base)}")
 
@@ -384,7 +388,7 @@ class ConvexityRules:
             root, total = base.args[0], base.value * p  # the domain is that of the root
             if self.signs.defined or self.positive(root, strict=False):
                 return self._of_rising(root, total)
-        inner, strict = self.of(base), self._strict_variable(base)
+        inner, strict = self.curvature(base), self._strict_variable(base)
         if is_even(p) and p > 0 and inner.is_affine:
             return Curvature(convex=strict)
         if base.op == Op.MUL and not is_integer(p):
@@ -402,7 +406,7 @@ class ConvexityRules:
 
     def _of_rising(self, base: Expression, p: Scalar) -> Curvature:
         """A power of what is not negative; that is no affine formula, for it has a domain."""
-        inner, strict = self.of(base), self._strict_variable(base)
+        inner, strict = self.curvature(base), self._strict_variable(base)
         if p > 1:
             return Curvature(convex=_union([inner.convex, strict]))
         if p == 1:
@@ -412,7 +416,7 @@ class ConvexityRules:
 
     def _base_nonnegative(self, base: Expression, p: Scalar) -> bool:
         """Whether the base of a power is not negative: shown, or where the power is defined."""
-        if not is_integer(p) and self.signs.defined and (p < 1 or self.of(base).is_affine):
+        if not is_integer(p) and self.signs.defined and (p < 1 or self.curvature(base).is_affine):
             return True
         return self.positive(base, strict=p < 0)
 
@@ -429,14 +433,16 @@ class ConvexityRules:
         below = [base for base, p in powers if p < 0]
         degree = sum(p for _, p in powers)
         if convex is None and len(above) == 1 and degree >= 1:
-            (top, p), inner = above[0], self.of(above[0][0])
+            (top, p), inner = above[0], self.curvature(above[0][0])
             rises = inner.is_convex and self.positive(top, strict=False)
             if ((inner.is_affine and is_even(p)) or rises) and all(
-                self.of(b).is_concave and self.positive(b) for b in below
+                self.curvature(b).is_concave and self.positive(b) for b in below
             ):
                 convex = NONE
         mean = not below and degree <= 1
-        if mean and all(self.of(b).is_concave and self.positive(b, strict=False) for b, _ in above):
+        if mean and all(
+            self.curvature(b).is_concave and self.positive(b, strict=False) for b, _ in above
+        ):
             return Curvature(convex=convex, concave=NONE)
         return Curvature(convex=convex)
 
@@ -449,7 +455,7 @@ class ConvexityRules:
         inside = logs[0].args[0]
         parts = [base_exponent(f) for f in factors(inside)]
         below = divide(_normalise(u), multiply(*(power(_normalise(b), p) for b, p in parts)))
-        affine = self.of(u).is_affine and self.of(below).is_affine
+        affine = self.curvature(u).is_affine and self.curvature(below).is_affine
         return affine and self.positive(u) and self.positive(inside)
 
     # Norms and logarithms of sums -----------------------------------------------------------------
@@ -483,7 +489,7 @@ class ConvexityRules:
         base, q = base_exponent(multiply(*(f for f in factors(term) if self._moving(f))))
         if q * p < 1:
             return None
-        inner = self.of(base)
+        inner = self.curvature(base)
         strict = self._strict_variable(base) if q * p > 1 and self.positive(factor) else NONE
         free = inner.is_affine and is_even(q)
         rises = inner.is_convex and self.positive(base, strict=False)
@@ -496,13 +502,13 @@ class ConvexityRules:
         if expr.op in (Op.ADD, Op.MUL):
             return _union(self._log_convex(part) for part in expr.args)
         if expr.op == Op.EXP:
-            return self.of(expr.args[0]).convex
+            return self.curvature(expr.args[0]).convex
         if expr.op == Op.POW:
             (base,) = expr.args
             if expr.value > 0:
                 return self._log_convex(base)
             if self._base_nonnegative(base, expr.value):
-                return _union([self.of(base).concave, self._strict_variable(base)])
+                return _union([self.curvature(base).concave, self._strict_variable(base)])
         return None
 
 

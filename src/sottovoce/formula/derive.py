@@ -188,8 +188,7 @@ def _of_along(expr: Expression, slopes: Sequence[Expression]) -> Expression:
 
 # Quadratic forms in exact arithmetic --------------------------------------------------------------
 
-Monomial: TypeAlias = tuple[int, ...]
-"""Which symbols are multiplied, in order; x^2 names one twice."""
+Monomial: TypeAlias = tuple[int, ...]  # which symbols are multiplied, in order; x^2 names one twice
 
 Matrix: TypeAlias = list[list[Fraction]]
 
@@ -276,9 +275,9 @@ def _monomials(
 def definiteness(matrix: Sequence[Sequence[Fraction]]) -> int:
     """Return 1 if a symmetric rational matrix is positive definite, 0 if semidefinite, else -1.
 
-    Floats spare the labour where they prove it: by a Cholesky factorisation of the matrix less a
-    bound on its rounding errors (Rump 2006), or by a direction v with ``v' matrix v < 0`` exactly.
-    Otherwise by elimination, exactly.
+    Floating point decides where it proves the sign: a Cholesky factorisation of the matrix less a
+    bound on its rounding errors (Rump 2006), or a direction v with ``v' matrix v < 0`` exactly.
+    Otherwise exact elimination does.
     """
     near = np.array(matrix, dtype=np.float64)
     if np.isfinite(near).all():

@@ -1,4 +1,4 @@
-"""Formulas in interval arithmetic and over (value, error) pairs, for many boxes at once.
+"""Interval enclosures of formulas and bounds of their rounding errors, for many boxes at once.
 
 An ``Interval`` holds arrays, so that one walk over a formula bounds it on every box of a
 subdivision, or for every agent of a fleet: its values, its slopes (where a slope jumps, every
@@ -54,15 +54,13 @@ IntervalBox: TypeAlias = Mapping[Expression, Interval]
 Ends: TypeAlias = tuple[ArrayLike, ArrayLike]
 """Least and largest value, two numbers or two arrays with one entry per box."""
 
-ROUNDOFF = 2.0**-53
-"""The largest relative error of one rounding."""
+ROUNDOFF = 2.0**-53  # the largest relative error of one rounding
 
 UNDERFLOW = 2.0**-1022
 """What an operation may lose besides, near zero. Subnormal numbers are 2^-1074 apart; the smallest
 normal number also covers a processor that some library has set to flush them to zero."""
 
-UP = 1.0 + 2.0**-46
-"""More than all the roundings of these bounds themselves."""
+UP = 1.0 + 2.0**-46  # more than all the roundings of these bounds themselves
 
 _OVERFLOW = 2.0**1000  # a partial result beyond this may leave the range of float64
 _LARGEST_LOG = 750.0  # of any positive float64, in size
@@ -73,8 +71,7 @@ _NORM_UNDERFLOW = 2.0**-500  # more than the root of what squares may lose to un
 _MAX_RELATIVE, _PRODUCT_FACTOR = 2.0**-10, 1.0 + 2.0**-7
 
 Errors: TypeAlias = Mapping[Expression, FloatArray]
-Pair: TypeAlias = tuple[Interval, FloatArray]
-"""The range of an operand and a bound of its error."""
+Pair: TypeAlias = tuple[Interval, FloatArray]  # the range of an operand and a bound of its error
 
 
 @lru_cache(maxsize=1024)
@@ -87,7 +84,7 @@ def evaluate(
 ) -> dict[Expression, Interval]:
     """Enclose every distinct node of a formula and maybe of others, operands first.
 
-    Points at which a node is undefined are passed over; `enclose` is the function that minds them.
+    Points at which a node is undefined are passed over; ``enclose`` does not.
     """
     values: dict[Expression, Interval] = {}
     for node in _order(expr, *others):
@@ -137,11 +134,7 @@ def _violated(relation: str, value: Interval) -> tuple[BoolArray, BoolArray]:
 
 
 def require_defined(expr: Expression, box: IntervalBox) -> str:
-    """Refuse a formula that is undefined on the whole of a box; else say how to bound it.
-
-    Raises:
-        CertificateError: A domain condition of the formula is certainly violated on some box.
-    """
+    """Refuse a formula that is undefined on the whole of a box; else say how to bound it."""
     values = evaluate(expr, box)
     remedy = ""
     for base, relation, node in domain_conditions(expr):
@@ -294,10 +287,8 @@ def evaluation_error(expr: Expression, box: IntervalBox) -> FloatArray:
     may count as 0 if they are subnormal; constants are rounded once. A coefficient that all terms
     of a sum share may be multiplied after the sum, and factors below may be multiplied before the
     division: no bound gets larger by it. Logarithms of sums of exponentials, and quotients by them,
-    are evaluated as ``log_sum_exp`` says.
-
-    Returns:
-        One bound per box; infinite where none exists, or where a partial result may overflow.
+    are evaluated as ``log_sum_exp`` says. A bound is infinite where none exists, or where a partial
+    result may overflow.
     """
     ranges = evaluate(expr, box)
     errors = dict.fromkeys(ranges, np.zeros(1))
@@ -387,18 +378,12 @@ def _undecided(pair: Pair) -> FloatArray:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _ScaledSum:
-    """A computed T of a sum of exponentials, see ``log_sum_exp``.
+    """A computed T of a sum of exponentials, see ``log_sum_exp``."""
 
-    Attributes:
-        least, most: the range of ``|T|``.
-        error: its relative error, infinite where none is near.
-        shift: the largest ``|m|``.
-    """
-
-    least: FloatArray
-    most: FloatArray
-    error: FloatArray
-    shift: FloatArray
+    least: FloatArray  # the range of ``|T|``
+    most: FloatArray  # likewise
+    error: FloatArray  # its relative error, infinite where none is near
+    shift: FloatArray  # the largest ``|m|``
 
 
 def _scaled_sum(expr: Expression, ranges: IntervalBox, errors: Errors) -> _ScaledSum:

@@ -38,8 +38,7 @@ from sottovoce.errors import ProblemError
 Scalar: TypeAlias = int | Fraction | float
 """A constant: exact where integers and their quotients gave it, a double otherwise."""
 
-Content: TypeAlias = Any
-"""What a node holds besides its operands: a scalar, a name, or None."""
+Content: TypeAlias = Any  # what a node holds besides its operands: a scalar, a name, or None
 
 _Result = TypeVar("_Result")
 
@@ -89,8 +88,7 @@ class Op:
 NONSMOOTH = frozenset((Op.ABS, Op.MAX, Op.NORM, Op.HUBER))
 """Convex operations that are not smooth; users write these."""
 
-SLOPES = frozenset((Op.SIGN, Op.WHERE, Op.NORM_SLOPE))
-"""What derivatives of these are made of."""
+SLOPES = frozenset((Op.SIGN, Op.WHERE, Op.NORM_SLOPE))  # what derivatives of these are made of
 
 
 def _operator(
@@ -129,7 +127,7 @@ class Expression:
     _digests: tuple[bytes, bytes] | None
     _depth: int
 
-    def __init__(self, op: str, args: tuple[Expression, ...], value: Content) -> None:
+    def __init__(self, op: str, args: tuple[Expression, ...], value: Content = None) -> None:
         self.op, self.args, self.value = op, args, value
         self._canonical = self._symbols = self._key = self._digests = None
         self._depth = -1 if args else 0
@@ -211,14 +209,14 @@ class Expression:
             )
         return float(form.value)
 
-    __add__ = _operator(lambda a, b: node(Op.ADD, (a, b)))
-    __radd__ = _operator(lambda a, b: node(Op.ADD, (b, a)))
-    __sub__ = _operator(lambda a, b: node(Op.ADD, (a, -b)))
-    __rsub__ = _operator(lambda a, b: node(Op.ADD, (b, -a)))
-    __mul__ = _operator(lambda a, b: node(Op.MUL, (a, b)))
-    __rmul__ = _operator(lambda a, b: node(Op.MUL, (b, a)))
-    __truediv__ = _operator(lambda a, b: node(Op.MUL, (a, to_power(b, -1))))
-    __rtruediv__ = _operator(lambda a, b: node(Op.MUL, (b, to_power(a, -1))))
+    __add__ = _operator(lambda a, b: Expression(Op.ADD, (a, b)))
+    __radd__ = _operator(lambda a, b: Expression(Op.ADD, (b, a)))
+    __sub__ = _operator(lambda a, b: Expression(Op.ADD, (a, -b)))
+    __rsub__ = _operator(lambda a, b: Expression(Op.ADD, (b, -a)))
+    __mul__ = _operator(lambda a, b: Expression(Op.MUL, (a, b)))
+    __rmul__ = _operator(lambda a, b: Expression(Op.MUL, (b, a)))
+    __truediv__ = _operator(lambda a, b: Expression(Op.MUL, (a, to_power(b, -1))))
+    __rtruediv__ = _operator(lambda a, b: Expression(Op.MUL, (b, to_power(a, -1))))
     __pow__ = _operator(lambda a, b: to_power(a, b))
     __rpow__ = _operator(lambda a, b: to_power(b, a))
     __le__ = _operator(lambda a, b: Relation(a, "<=", b))
@@ -228,13 +226,13 @@ class Expression:
     )
 
     def __neg__(self) -> Expression:
-        return node(Op.MUL, (MINUS_ONE, self))
+        return Expression(Op.MUL, (MINUS_ONE, self))
 
     def __pos__(self) -> Expression:
         return self
 
     def __abs__(self) -> Expression:
-        return node(Op.ABS, (self,))
+        return Expression(Op.ABS, (self,))
 
     def __lt__(self, other: object) -> NoReturn:
         raise strict_comparison("<=")
@@ -287,11 +285,6 @@ class Relation:
 _interned: dict[tuple[object, ...], ReferenceType[Expression]] = {}
 _sweep_at = 100_000
 _lock = RLock()  # a collection of garbage inside may run anything
-
-
-def node(op: str, args: tuple[Expression, ...] = (), value: Content = None) -> Expression:
-    """Return a node with this content, as it is: nothing is simplified."""
-    return Expression(op, args, value)
 
 
 def interned(op: str, args: tuple[Expression, ...] = (), value: Content = None) -> Expression:
@@ -363,8 +356,7 @@ def _checked(value: int | float) -> Scalar:
 ZERO = number(0)
 ONE = number(1)
 MINUS_ONE = number(-1)
-NAN = interned(Op.NUMBER, (), math.nan)
-"""What stands where there is no formula."""
+NAN = interned(Op.NUMBER, (), math.nan)  # what stands where there is no formula
 
 
 def operand(value: object) -> Expression | None:
@@ -397,14 +389,14 @@ def to_power(base: Expression, exponent: Expression | Scalar) -> Expression:
     """The power ``base**exponent``: one of the two must be constant, a base also positive."""
     constant = _form(exponent if isinstance(exponent, Expression) else number(exponent))
     if constant.is_number:
-        return node(Op.POW, (base,), constant.value)
+        return Expression(Op.POW, (base,), constant.value)
     below = _form(base)
     if not below.is_number or below.value <= 0:
         raise ProblemError(
             "a power with a variable exponent needs a positive constant base, "
             f"got ({below!r:.60})**({constant!r:.60})"
         )
-    return node(Op.EXP, (node(Op.MUL, (constant, node(Op.LOG, (below,)))),))
+    return Expression(Op.EXP, (Expression(Op.MUL, (constant, Expression(Op.LOG, (below,)))),))
 
 
 def strict_comparison(sign: str) -> ProblemError:

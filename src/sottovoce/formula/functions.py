@@ -18,7 +18,6 @@ from sottovoce.formula.expression import (
     Op,
     Relation,
     expression,
-    node,
     number,
     strict_comparison,
 )
@@ -35,7 +34,10 @@ def entrywise(*, least: int = 1) -> Callable[[Callable[_P, Expression]], Callabl
     def decorate(function: Callable[_P, Expression]) -> Callable[_P, Any]:
         @wraps(function)
         def on_arrays(*arguments: _P.args, **settings: _P.kwargs) -> Any:
-            if len(arguments) >= least and any(map(_is_array, arguments)):
+            are_arrays = (
+                hasattr(a, "__array_ufunc__") and hasattr(a, "__len__") for a in arguments
+            )
+            if len(arguments) >= least and any(are_arrays):
                 entry_by_entry: Any = np.frompyfunc(function, len(arguments), 1)
                 return entry_by_entry(*arguments)
             return function(*arguments, **settings)
@@ -45,32 +47,28 @@ def entrywise(*, least: int = 1) -> Callable[[Callable[_P, Expression]], Callabl
     return decorate
 
 
-def _is_array(value: object) -> bool:
-    return hasattr(value, "__array_ufunc__") and hasattr(value, "__len__")
-
-
 @entrywise()
 def exp(argument: object) -> Expression:
     """The exponential e^a, with a -> argument; convex and increasing."""
-    return node(Op.EXP, (expression(argument),))
+    return Expression(Op.EXP, (expression(argument),))
 
 
 @entrywise()
 def log(argument: object) -> Expression:
     """The natural logarithm ln a, with a -> argument; concave, defined for a > 0."""
-    return node(Op.LOG, (expression(argument),))
+    return Expression(Op.LOG, (expression(argument),))
 
 
 @entrywise()
 def sqrt(argument: object) -> Expression:
     """The square root a^(1/2), with a -> argument; concave, smooth for a > 0."""
-    return node(Op.POW, (expression(argument),), Fraction(1, 2))
+    return Expression(Op.POW, (expression(argument),), Fraction(1, 2))
 
 
 @entrywise()
 def absolute(argument: object) -> Expression:
     """The absolute value |a|, with a -> argument; convex. Python's ``abs`` is the same."""
-    return node(Op.ABS, (expression(argument),))
+    return Expression(Op.ABS, (expression(argument),))
 
 
 def logsumexp(*terms: object) -> Expression:
@@ -78,8 +76,8 @@ def logsumexp(*terms: object) -> Expression:
 
     It lies between max_i a_i and max_i a_i + ln r.
     """
-    exponentials = (node(Op.EXP, (a,)) for a in _operands("logsumexp", terms))
-    return node(Op.LOG, (node(Op.ADD, tuple(exponentials)),))
+    exponentials = (Expression(Op.EXP, (a,)) for a in _operands("logsumexp", terms))
+    return Expression(Op.LOG, (Expression(Op.ADD, tuple(exponentials)),))
 
 
 @entrywise(least=2)
@@ -89,7 +87,7 @@ def maximum(*terms: object) -> Expression:
     A piecewise-linear cost is the maximum of its pieces. Python's ``max`` cannot be used: it asks
     formulas which one is larger.
     """
-    return node(Op.MAX, tuple(_operands("maximum", terms)))
+    return Expression(Op.MAX, tuple(_operands("maximum", terms)))
 
 
 @entrywise(least=2)
@@ -98,23 +96,23 @@ def minimum(*terms: object) -> Expression:
 
     It is written -max(-a_1, ..., -a_r).
     """
-    return -node(Op.MAX, tuple(-a for a in _operands("minimum", terms)))
+    return -Expression(Op.MAX, tuple(-a for a in _operands("minimum", terms)))
 
 
 @entrywise()
 def pos(argument: object) -> Expression:
     """The positive part max(a, 0), with a -> argument; convex if a is."""
-    return node(Op.MAX, (expression(argument), number(0)))
+    return Expression(Op.MAX, (expression(argument), number(0)))
 
 
 def norm(*terms: object) -> Expression:
     """The Euclidean norm sqrt(a_1^2 + ... + a_r^2), with a_1, ..., a_r -> terms or an array."""
-    return node(Op.NORM, tuple(_operands("norm", terms)))
+    return Expression(Op.NORM, tuple(_operands("norm", terms)))
 
 
 def sum_squares(*terms: object) -> Expression:
     """The sum of squares a_1^2 + ... + a_r^2, with a_1, ..., a_r -> terms or an array; convex."""
-    return node(Op.ADD, (number(0), *(a**2 for a in _operands("sum_squares", terms))))
+    return Expression(Op.ADD, (number(0), *(a**2 for a in _operands("sum_squares", terms))))
 
 
 @entrywise()
@@ -123,7 +121,7 @@ def huber(argument: object, width: object = 1) -> Expression:
     m = canonical(expression(width))
     if not m.is_number or m.value <= 0:
         raise ProblemError(f"the width of huber must be a positive number, got {width}")
-    return node(Op.HUBER, (expression(argument),), m.value)
+    return Expression(Op.HUBER, (expression(argument),), m.value)
 
 
 def _operands(name: str, terms: Sequence[object]) -> list[Expression]:

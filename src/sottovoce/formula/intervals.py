@@ -194,10 +194,7 @@ def _outward(
 def _widened(lower: FloatArray, upper: FloatArray) -> Interval:
     """Allow for the error of a library function."""
     lower = np.minimum(lower, _LARGEST)  # where the function overflowed
-    return unchecked(
-        lower - np.abs(lower) * _SLACK - _TINY,
-        upper + np.abs(upper) * _SLACK + _TINY,
-    )
+    return unchecked(lower - np.abs(lower) * _SLACK - _TINY, upper + np.abs(upper) * _SLACK + _TINY)
 
 
 def _fits_float32(a: FloatArray) -> BoolArray:

@@ -73,8 +73,7 @@ def logarithm(expr: Expression, values: Values) -> Interval | None:
         largest = reduce(np.maximum, (a for _, a in points))
         m = np.where(np.isfinite(largest), largest, 0.0)
         T = reduce(
-            add,
-            (unchecked(c, c) * (unchecked(a, a) - unchecked(m, m)).exp() for c, a in points),
+            add, (unchecked(c, c) * (unchecked(a, a) - unchecked(m, m)).exp() for c, a in points)
         )
         ends.append(getattr(T.log() + unchecked(m, m), end))
     return unchecked(*ends)

@@ -1,4 +1,4 @@
-"""One order of canonical formulas: by names, degree and structure, the same on every machine."""
+"""Total order of canonical formulas: by names, degree and structure, the same on every machine."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def _numbered(digits: re.Match[str]) -> str:
 
 
 def _degree(expr: Expression) -> float:
-    """The degree of a monomial; 0 of what is none."""
+    """The degree of a monomial; 0 of anything else."""
     if expr.op == Op.MUL:
         return math.fsum(_degree(f) for f in expr.args)
     if expr.op == Op.POW:

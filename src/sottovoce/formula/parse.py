@@ -1,4 +1,4 @@
-"""Text to formulas: arithmetic, comparisons and a few functions; text is never executed.
+"""Parser: text to formulas, with comparisons and a few functions; text is never executed.
 
     constraint = sum ("<=" | ">=" | "==") sum
     atom       = number | name | name "[" integer "]" | function "(" sum {"," sum} ")" | "(" sum ")"
@@ -27,7 +27,7 @@ from typing import Any, NamedTuple, final
 from sottovoce.errors import ProblemError
 from sottovoce.formula import functions
 from sottovoce.formula.canonical import canonical
-from sottovoce.formula.expression import ZERO, Expression, Op, expression, node, number, to_power
+from sottovoce.formula.expression import ZERO, Expression, Op, expression, number, to_power
 
 MAX_CHARACTERS = 10_000
 MAX_TOKENS = 5_000
@@ -307,12 +307,12 @@ class _Parser:
             while self._token.text in ("*", "/"):
                 sign, factor = self._take(), self._power()
                 if sign.text == "/":
-                    factor = self._fallible_at(sign, node(Op.POW, (factor,), -1))
+                    factor = self._fallible_at(sign, Expression(Op.POW, (factor,), -1))
                 factors.append(factor)
-            term = factors[0] if len(factors) == 1 else node(Op.MUL, tuple(factors))
+            term = factors[0] if len(factors) == 1 else Expression(Op.MUL, tuple(factors))
             terms.append(-term if negative else term)
             if self._token.text not in ("+", "-"):
-                return terms[0] if len(terms) == 1 else node(Op.ADD, tuple(terms))
+                return terms[0] if len(terms) == 1 else Expression(Op.ADD, tuple(terms))
             negative = self._take().text == "-"
 
     def _power(self) -> Expression:
@@ -386,7 +386,7 @@ class _Parser:
             self._names = self._symbols
             return self._checked(token, self._total, terms)
         if name == "sum" and (state := self._state()):
-            return node(Op.ADD, (ZERO, *state))
+            return Expression(Op.ADD, (ZERO, *state))
         if name not in _FUNCTIONS:
             message = _REMEDIES.get(name.lower(), f"unknown function {name:.40}: use {_KNOWN}")
             if name in self._symbols:

@@ -25,8 +25,7 @@ from sottovoce.formula.expression import Expression, Op, Scalar
 from sottovoce.formula.log_sum_exp import argument_of, exponentials
 
 Array: TypeAlias = NDArray[np.float64]
-Values: TypeAlias = Any
-"""A float64 number or an array of them."""
+Values: TypeAlias = Any  # a float64 number or an array of them
 
 _Value = TypeVar("_Value")
 _HALF: Final = Fraction(1, 2)

@@ -1,4 +1,4 @@
-"""Formulas to text that people read and ``sottovoce.formula.parse`` reads back unchanged."""
+"""Printer: formulas to text that ``sottovoce.formula.parse`` reads back unchanged, and to LaTeX."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def write_constraint(g: Expression, *, equality: bool = False) -> str:
 
 
 def readable(expr: Expression) -> str:
-    """Write any formula as people read it, for messages; it need not read back."""
+    """Write any formula for messages; the text need not parse."""
     try:
         return _write(_form_of(expr), _SUM, _PlainText)
     except ProblemError as error:
@@ -118,7 +118,8 @@ def _write_bound(expr: Expression, style: _Notation) -> tuple[str, int]:
         return style.power(_write(expr.args[0], _ATOM, style), exponent), _POWER
     if expr.op in (Op.MUL, Op.POW):
         return _product(expr, style)
-    if style is _PlainText and _is_logsumexp(expr):
+    is_log = style is _PlainText and expr.op == Op.LOG
+    if is_log and all(term.op == Op.EXP for term in addends(expr.args[0])):
         terms = sorted(
             (name_keys(t), _join_arguments(t.args, style)) for t in addends(expr.args[0])
         )
@@ -176,10 +177,6 @@ def _is_minimum(expr: Expression) -> bool:
     if scale >= 0 or rest.op != Op.MAX:
         return False
     return all(coefficient(addends(p)[0])[0] < 0 for p in rest.args if not p.is_number)
-
-
-def _is_logsumexp(expr: Expression) -> bool:
-    return expr.op == Op.LOG and all(term.op == Op.EXP for term in addends(expr.args[0]))
 
 
 # Notations ----------------------------------------------------------------------------------------

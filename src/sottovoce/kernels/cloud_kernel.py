@@ -80,16 +80,10 @@ class CloudKernel:
             _recall(self.memory, unit, warm)
 
     def round(self, k: int, y: Array, *, share: float, steer: float = 0.0) -> bool:
-        """Take the release of round k in, in the units of the sums; fill ``price``.
+        """Take the noisy sums y of round k, fill ``price``, and return whether it stayed bounded.
 
-        Args:
-            k: the round, from 1.
-            y: the noisy sums.
-            share: the round's weight in the answer.
-            steer: how strongly the average of the releases is steered into C.
-
-        Returns:
-            Whether prices stayed bounded.
+        ``share`` is the round's weight in the answer, ``steer`` how strongly the average of the
+        releases is steered into C.
         """
         with np.errstate(all="ignore"):
             return bool(self.core.round(k, np.array(y, dtype=np.float64), share, steer))
@@ -97,10 +91,7 @@ class CloudKernel:
     def nearest(self, v: Array, *, metric: Array | None = None, priced: bool = False) -> Array:
         """Return the point u of C nearest to v: the least ``sum_o d_o (u_o - v_o)^2 / 2``.
 
-        Args:
-            v: a point.
-            metric: d, 1 for every sum by default.
-            priced: whether to add the public cost U(u).
+        ``metric`` is d, 1 by default; the public cost U(u) is added if ``priced``.
         """
         u, d = np.empty(self.price.size), np.ones(self.price.size)
         if metric is not None:

@@ -38,7 +38,7 @@ _NUDGE = 2.0**-20  # the distance at which curvature of code is measured, relati
 
 @final
 class FleetKernel:
-    """Tapes, parameters, bounds and weights of a fleet: what no round changes.
+    """Tapes, parameters, bounds and weights of a fleet, constant over rounds.
 
     Args:
         fleet: formulas, parameters and weights; all formulas canonical.
@@ -63,7 +63,7 @@ class FleetKernel:
         self.local_rows = 0 if gradient_steps or fleet.local is None else fleet.local.rows
         self._gradient = gradient
         if isinstance(gradient, Watched) and not self.local_rows:
-            gradient.look(lower[0], upper[0])  # with rows the minimiser itself looks around
+            gradient.probe(lower[0], upper[0])  # with rows the minimiser itself probes
         form = None if gradient_steps else local_form(fleet, coded=gradient is not None)
         self.how = GRADIENT if gradient_steps else minimiser(fleet, form)
         lanes = self.how == SEPARABLE or (self.how in (GRADIENT, SCALAR) and self.count > 1)
@@ -145,7 +145,7 @@ class FleetStates:
     """The states of a fleet in one run.
 
     Args:
-        kernel: what no round changes.
+        kernel: the constant part.
         x0: where agents start, shape (count, d).
         solution: their part of x-hat, if known.
 
@@ -209,14 +209,10 @@ class FleetStates:
     def round(
         self, k: int, price: Array, *, theta: float, share: float, grid: Array | None = None
     ) -> Array:
-        """Take x(k) to x(k+1) with lambda(k+1) and return the new contributions.
+        """Take x(k) to x(k+1) with lambda(k+1) = ``price`` and return the new contributions.
 
-        Args:
-            k: the round, from 1.
-            price: lambda(k+1).
-            theta: the weight of the proximal term.
-            share: the round's weight in the answer.
-            grid: with a plan, the grid of every sum.
+        ``theta`` weighs the proximal term, ``share`` is the round's weight in the answer, ``grid``
+        that of the sums under a plan.
         """
         total = np.zeros(price.size)
         with np.errstate(all="ignore"):

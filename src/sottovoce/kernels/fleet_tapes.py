@@ -17,15 +17,7 @@ from typing import Final, TypeAlias, final
 
 import numpy as np
 
-from sottovoce.formula.canonical import (
-    add,
-    addends,
-    divide,
-    expand,
-    factors,
-    negate,
-    substitute,
-)
+from sottovoce.formula.canonical import add, addends, divide, expand, factors, negate, substitute
 from sottovoce.formula.derive import gradient, hessian, is_affine, is_smooth
 from sottovoce.formula.expression import ZERO, Expression, Op
 from sottovoce.kernels.core.plain import GRADIENT, INTERIOR, NEWTON, SCALAR, SEPARABLE
@@ -45,19 +37,12 @@ _NO_CODE: Final[Code] = np.zeros(0, dtype=np.int32)
 @final
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class LocalRow:
-    """``least <= a'x <= most``, or a square ``k (a'x - e)^2`` of the objective.
+    """``least <= a'x <= most``, or a square ``k (a'x - e)^2`` of the objective."""
 
-    Attributes:
-        factors: a, formulas of the parameters.
-        least: lower limits, all of which hold; for a square e.
-        most: upper limits, likewise.
-        square: k; None for a row of the agent's set.
-    """
-
-    factors: tuple[Expression, ...]
-    least: tuple[Expression, ...]
-    most: tuple[Expression, ...]
-    square: Expression | None = None
+    factors: tuple[Expression, ...]  # a, formulas of the parameters
+    least: tuple[Expression, ...]  # lower limits, all of which hold; for a square e
+    most: tuple[Expression, ...]  # upper limits, likewise
+    square: Expression | None = None  # k; None for a row of the agent's set
 
 
 @final
@@ -76,11 +61,8 @@ LocalForm: TypeAlias = SeparableForm | EpigraphForm | None
 def local_form(fleet: Fleet, *, coded: bool = False) -> LocalForm:
     """Return the structure of what a fleet's agents minimise.
 
-    A scalar state in bounds needs none, non-smooth terms or not.
-
-    Args:
-        fleet: the agents.
-        coded: whether their objective is code, of which no structure is known.
+    A scalar state in bounds needs none, non-smooth terms or not; of an objective that is ``coded``
+    no structure is known.
     """
     rows = fleet.local is not None and fleet.local.rows > 0
     if coded:
@@ -208,12 +190,8 @@ def fleet_tapes(
 ) -> tuple[dict[str, tuple[Code, Code]], list[TapeCode]]:
     """Return the tapes by the names that ``FleetView`` has for them, and their code.
 
-    Args:
-        fleet: the formulas.
-        parameters: those that formulas name.
-        form: the structure of the local problem.
-        how: the minimiser, or ``GRADIENT`` for Algorithm 1's steps.
-        coded: whether a part of the objective is code, whose curvature nobody knows.
+    ``how`` is the minimiser, or ``GRADIENT`` for Algorithm 1's steps; of an objective that is
+    ``coded`` the curvature is not known.
     """
     writer = _TapeWriter(fleet, parameters, form)
     objective, states, terms = fleet.objective, fleet.group.symbols, fleet.terms

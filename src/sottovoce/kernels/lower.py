@@ -37,30 +37,20 @@ _LONG: Final = 4  # products: fewer are faster as instructions that repeat on ot
 @final
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class TapeCode:
-    """A finished tape; ``sottovoce.kernels.core.tape`` documents the instructions.
+    """A finished tape; ``sottovoce.kernels.core.tape`` documents the instructions."""
 
-    Attributes:
-        code: the instructions.
-        registers: how many registers there are, inputs included.
-        places: the registers that hold constants.
-        constants: these, filled in once.
-        outputs: the register of every value that was asked for.
-    """
-
-    code: Code
-    registers: int
-    places: NDArray[np.int64]
-    constants: NDArray[np.float64]
-    outputs: Code
+    code: Code  # the instructions
+    registers: int  # how many registers there are, inputs included
+    places: NDArray[np.int64]  # the registers that hold constants
+    constants: NDArray[np.float64]  # these, filled in once
+    outputs: Code  # the register of every value that was asked for
 
 
 @final
 class TapeBuilder(Lowering[int]):
     """Collects instructions; a value is the number of its line, or of a constant below 0.
 
-    Args:
-        inputs: registers ``0 .. inputs - 1`` are filled by whoever runs the tape.
-        symbols: the register of every symbol that formulas may name.
+    Registers ``0 .. inputs - 1``, those of ``symbols`` among them, are filled by the caller.
     """
 
     def __init__(self, inputs: int, symbols: Mapping[Expression, int]) -> None:
@@ -88,12 +78,7 @@ class TapeBuilder(Lowering[int]):
         return factor if expr.is_one else self.operation("mul", factor, self.value(expr))
 
     def finish(self, outputs: Sequence[int], *, first: int | None = None) -> TapeCode:
-        """Return the tape.
-
-        Args:
-            outputs: the values wanted.
-            first: the first register after the inputs that the tape may use.
-        """
+        """Return the tape; its registers begin at ``first``, behind the inputs by default."""
         lines = _joined(self._lines, self._inputs, set(outputs))
         order = _scheduled(lines, self._inputs, outputs)
         start = self._inputs if first is None else first
@@ -111,12 +96,7 @@ class TapeBuilder(Lowering[int]):
 
 
 def registers_of(tapes: Sequence[TapeCode], width: int) -> NDArray[np.float64]:
-    """Return registers for tapes that share them, constants filled in, flat.
-
-    Args:
-        tapes: each began where the one before ended.
-        width: how many numbers a register holds: 1 or 16.
-    """
+    """Return the registers that consecutive tapes share, ``width`` numbers each, constants set."""
     r = np.zeros((tapes[-1].registers, width))
     for tape in tapes:
         r[tape.places] = tape.constants[:, np.newaxis]

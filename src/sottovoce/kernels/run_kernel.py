@@ -47,20 +47,12 @@ def normals(seed: int, rounds: int, count: int, *, done: int = 0) -> Array:
 @final
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Release:
-    """How sums are released in simulation.
+    """How sums are released in simulation."""
 
-    Attributes:
-        offset: the constants of the rows.
-        sigma: the standard deviation of every sum, 0 for none; in the units of the sums.
-        grid: with a plan the public grid of every sum, None without one. The offset is then in
-            grid steps.
-        seed: of the stream of normals.
-    """
-
-    offset: Array
-    sigma: Array
-    grid: Array | None
-    seed: int
+    offset: Array  # the constants of the rows
+    sigma: Array  # the standard deviation of every sum, 0 for none; in the units of the sums
+    grid: Array | None  # of every sum under a plan, the offset then in grid steps; else None
+    seed: int  # of the stream of normals
 
 
 @final
@@ -114,7 +106,7 @@ class Run:
         trace: Array = _NO_NUMBERS,
         transcript: Array = _NO_NUMBERS,
     ) -> list[Task]:
-        """What takes the run through rounds ``done + 1 .. until``, one task per thread.
+        """The tasks of rounds ``done + 1 .. until``, one per thread.
 
         Args:
             done: rounds done.
@@ -183,12 +175,6 @@ class PythonRun:
 
     Agents with formulas and the default cloud still take their compiled halves of a round; a round
     costs what Python costs, a tenth of a millisecond and more, instead of microseconds.
-
-    Args:
-        fleets: with their states.
-        release: offset, noise and grid.
-        cloud: its state and its step.
-        theta: the weight of the agents' proximal terms.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Which build of the kernels runs: AVX2, baseline, or the plain modules."""
+"""Choice of the kernels' build: AVX2, baseline, or the plain modules."""
 
 from __future__ import annotations
 
@@ -23,11 +23,7 @@ class PlainKernelsWarning(RuntimeWarning):
 
 @cache
 def variant() -> str:
-    """Return the build in use: what the variable asks for, or the fastest this processor can run.
-
-    Raises:
-        ImportError: the variable asks for something else than a build.
-    """
+    """Return the build in use: what the variable asks for, or the fastest that runs here."""
     name = os.environ.get(VARIABLE)
     if name is not None:
         if name not in _BUILDS:
@@ -57,11 +53,7 @@ def _built(name: str) -> bool:
 
 @cache
 def build(name: str) -> Any:
-    """Return all kernels of one build as attributes.
-
-    Raises:
-        ImportError: there is no such build here.
-    """
+    """Return all kernels of one build as attributes."""
     if name != "plain":
         return importlib.import_module(f"sottovoce.kernels._{name}.core")
     modules = [importlib.import_module(f"sottovoce.kernels.core.{m}") for m in MODULES]

@@ -132,7 +132,7 @@ class LinearisedKkt:
             force = self.sum_jacobian.T @ dprice
             dx = np.zeros(force.size)
             for block, inverse in zip(self.blocks, self.inverse_hessians, strict=True):
-                dx[block.index] = -np.einsum("iab,ib->ia", inverse, block.of(force)).ravel()
+                dx[block.index] = -np.einsum("iab,ib->ia", inverse, block.select(force)).ravel()
             yield o, dx[self.columns]
 
 
@@ -193,8 +193,8 @@ def _invert_hessians(
     inverses, flat = [], np.zeros(x.size, dtype=np.bool_)
     across = [
         block.hessians(hessian)
-        * block.of(width)[:, :, np.newaxis]
-        * block.of(width)[:, np.newaxis, :]
+        * block.select(width)[:, :, np.newaxis]
+        * block.select(width)[:, np.newaxis, :]
         for block in numeric.blocks
     ]
     force = np.abs(numeric.objective_gradient(x) * width)
@@ -204,7 +204,7 @@ def _invert_hessians(
         inverse = projector @ np.linalg.inv(regular + (np.eye(block.dim) - projector)) @ projector
         diagonal = np.einsum("iaa->ia", inverse)
         flat[block.index] = (diagonal > _DETERMINED_SHARE / (_FLAT * largest)).ravel()
-        unit = block.of(width)
+        unit = block.select(width)
         inverses.append(inverse * unit[:, :, np.newaxis] * unit[:, np.newaxis, :])
     return inverses, flat
 

@@ -127,7 +127,9 @@ class Standing:
         for period, recent in zip(account.periods, self.recent, strict=True):
             if recent + self.asked > square_down(period.budget):
                 again = self._free(database, period, recent, now)
-                when = "no later run fits either" if again is None else f"again at {utc_text(again)}"
+                when = (
+                    "no later run fits either" if again is None else f"again at {utc_text(again)}"
+                )
                 return (
                     f"agent {account.agent!r} would exceed its budget of mu={period.budget!r} per "
                     f"{period.per} for {account.protected}: spent {period.spent!r}, {words} "

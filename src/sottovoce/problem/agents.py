@@ -1,4 +1,4 @@
-"""Where agents live: their states, boxes and parameters, and the symbols to write formulas with.
+"""Groups of agents: states, boxes and parameters, and the symbols to write formulas with.
 
 ``Agents`` is what people state problems with. A problem keeps groups: an agent with formulas of its
 own is a group of one; agents that share a formula are one group, told apart by arrays of
@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
+from itertools import accumulate, pairwise
 from itertools import count as count_from
 from typing import TYPE_CHECKING, Any, TypeAlias, final
 
@@ -23,7 +24,7 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 from sottovoce.arguments import entries, float64_array, whole
 from sottovoce.errors import ProblemError
 from sottovoce.formula.canonical import substitute
-from sottovoce.formula.expression import Expression, Op, node, nodes, number, symbol
+from sottovoce.formula.expression import Expression, Op, nodes, number, symbol
 from sottovoce.formula.functions import FormulaArray, bundled
 from sottovoce.formula.parse import check_name
 from sottovoce.formula.tape import Array as Array
@@ -49,22 +50,14 @@ def read_only(values: object) -> Array:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Group:
-    """Agents with one formula: ``x_i in X_i = [lower_i, upper_i]`` in ``R^d``, i = 1..count.
+    """Agents with one formula: ``x_i in X_i = [lower_i, upper_i]`` in ``R^d``, i = 1..count."""
 
-    Attributes:
-        name: what people call the agent, or the fleet's common name.
-        count: how many agents; 1 for an agent stated by itself.
-        symbols: the d components of the state as they appear in formulas.
-        lower, upper: bounds, shape (count, d), read-only views that may be broadcast.
-        parameters: an array of ``count`` numbers for each parameter symbol.
-    """
-
-    name: str
-    count: int
-    symbols: tuple[Expression, ...]
-    lower: Array
-    upper: Array
-    parameters: Mapping[Expression, Array]
+    name: str  # the agent's label, or the common prefix of a fleet's labels
+    count: int  # how many agents; 1 for an agent stated by itself
+    symbols: tuple[Expression, ...]  # the d components of the state as they appear in formulas
+    lower: Array  # bounds, shape (count, d), read-only views that may be broadcast
+    upper: Array  # likewise
+    parameters: Mapping[Expression, Array]  # an array of ``count`` numbers for each
 
     def __getstate__(self) -> Pickled:
         # One row for all agents travels as one row.
@@ -99,7 +92,7 @@ class Group:
         )
 
     def label(self, index: int) -> str:
-        """What people call agent ``index`` (from 0) of the group."""
+        """The label of agent ``index`` (from 0) of the group."""
         return self.name if self.count == 1 else f"{self.name}{index + 1}"
 
 
@@ -250,8 +243,8 @@ class Agents(NDArrayOperatorsMixin, Sequence[State]):
     def alone(self, formula: Expression, place: int) -> Expression:
         """A template's formula for agent ``place`` (from 0), parameters filled in."""
         template = self.template
-        own = np.ravel(np.asarray(self._state(place), dtype=object))
-        values = dict(zip(template.symbols, own, strict=True))
+        state = np.ravel(np.asarray(self._state(place), dtype=object))
+        values = dict(zip(template.symbols, state, strict=True))
         values |= {s: number(float(a[place])) for s, a in template.parameters.items()}
         return rewritten(formula, values)
 
@@ -267,7 +260,7 @@ class Agents(NDArrayOperatorsMixin, Sequence[State]):
         return self._states[place]
 
     def _symbol(self, name: str, *, single: bool) -> Expression:
-        return node(Op.SYMBOL, (), _Name(name, self, single=single))
+        return Expression(Op.SYMBOL, (), _Name(name, self, single=single))
 
     def _parameter(self, name: str) -> State:
         pattern = re.compile(re.escape(name) + r"(\[\d+\])?\Z")
@@ -355,7 +348,7 @@ def rewritten(formula: Expression, values: Mapping[Expression, Expression]) -> E
         if part.op == Op.SYMBOL and isinstance(part.value, _Name) and not values:
             known[part] = symbol(str(part.value))
         elif any(known.get(a, a) is not a for a in part.args):
-            known[part] = node(part.op, tuple(known.get(a, a) for a in part.args), part.value)
+            known[part] = Expression(part.op, tuple(known.get(a, a) for a in part.args), part.value)
     return known.get(formula, formula)
 
 
@@ -420,6 +413,17 @@ def _symbols(name: str, dim: int) -> tuple[Expression, ...]:
     return tuple(symbol(s) for s in names)
 
 
+def state_columns(groups: Sequence[Group]) -> list[slice]:
+    """Return where the states of every group lie among all, one agent after the other."""
+    ends = accumulate((group.count * group.dim for group in groups), initial=0)
+    return [slice(*span) for span in pairwise(ends)]
+
+
+def agent_numbers(groups: Sequence[Group]) -> list[range]:
+    """Return the numbers of every group's agents, from 1 on as files count."""
+    return [range(*span) for span in pairwise(accumulate((g.count for g in groups), initial=1))]
+
+
 def lower_bounds(groups: Sequence[Group | LocalSet]) -> Array:
     """Return the lower bounds of all states of the groups in one vector."""
     return np.concatenate([[], *(group.lower.ravel() for group in groups)])
@@ -430,16 +434,16 @@ def upper_bounds(groups: Sequence[Group | LocalSet]) -> Array:
     return np.concatenate([[], *(group.upper.ravel() for group in groups)])
 
 
-def read_states(what: str, given: object, group: Group) -> Array:
+def read_states(what: str, values: object, group: Group) -> Array:
     """Return a state for every agent of a group, shape (count, d), from one for all or one each."""
     shape = (group.count, group.dim)
     try:
-        return _broadcast(read_only(given), shape)
+        return _broadcast(read_only(values), shape)
     except (TypeError, ValueError, OverflowError):
         # The values stay unsaid: they are private, and messages end up in logs.
         raise ProblemError(
             f"{what} of {group.name} must be numbers of the shape {shape}, got "
-            f"{type(given).__name__}"
+            f"{type(values).__name__}"
         ) from None
 
 
@@ -506,11 +510,11 @@ def fleet_group(
     low = _bounds(lower, n, dim, f"lower bound of {name}")
     high = _bounds(upper, n, dim, f"upper bound of {name}")
     if (low > high).any():
-        at = np.unravel_index(int(np.argmax(low > high)), low.shape)
-        who = name if n == 1 else f"{name}{int(at[0]) + 1}"
+        index = np.unravel_index(int(np.argmax(low > high)), low.shape)
+        who = name if n == 1 else f"{name}{int(index[0]) + 1}"
         raise ProblemError(
-            f"lower must not exceed upper, got lower={low[at]:g} > upper={high[at]:g} for {who}: "
-            "its domain is empty; swap the bounds or mend them"
+            f"lower must not exceed upper, got lower={low[index]:g} > upper={high[index]:g} for "
+            f"{who}: its domain is empty; swap the bounds or mend them"
         )
     arrays: dict[Expression, Array] = {}
     for key, values in (parameters or {}).items():

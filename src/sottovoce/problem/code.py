@@ -1,4 +1,4 @@
-"""Objectives that are any code: an agent is whatever can tell its own gradient."""
+"""Objectives given by Python callables, and a monitor of their gradients."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from sottovoce.errors import InputError, ProblemError
 from sottovoce.problem.agents import Array
 
 _FALLS = 1e-9  # how far a gradient may fall, relative to its size, before it counts as falling
-# Where a gradient is looked at: along how many components, at how many points of each and of all.
+# Where a gradient is probed: along how many components, at how many points of each and of all.
 _AXES, _ALONG, _POINTS = 32, 17, 64
 
 
@@ -43,17 +43,13 @@ class Objective:
 
 @final
 class Watched:
-    """A gradient that is looked at while it is used: what it gives, and whether it is monotone.
+    """A gradient that is monitored while it is used: its shape, and whether it is monotone.
 
-    Every value is compared with the one before it and with those of a look around the box: a
-    minimiser that stands where the gradient vanishes would never ask for a second one.
+    Every value is compared with the one before it and with probes of the box: a minimiser that
+    stands where the gradient vanishes would never ask for a second one.
 
-    Args:
-        name: of the agent, for errors.
-        gradient: of that agent.
-        dim: how many numbers it must give.
-        report: called once, the first time that the gradient falls; with nothing, because what it
-            was and where is private.
+    ``report`` is called once, when the gradient first falls; without arguments, because its values
+    and where they were taken are private. Errors name the agent ``name``.
     """
 
     def __init__(
@@ -65,7 +61,7 @@ class Watched:
     ) -> None:
         self._name, self._gradient, self._dim, self._report = name, gradient, dim, report
         self._points, self._values = np.zeros((0, dim)), np.zeros((0, dim))
-        self._around = 0  # how many of these are the look's; one more is the last
+        self._probed = 0  # how many of these are probes; one more is the last
         self.monotone = True
 
     def __call__(self, x: Array) -> Array:
@@ -79,17 +75,17 @@ class Watched:
             self._compare(np.asarray(x, dtype=np.float64), value)
         return value
 
-    def look(self, lower: Array, upper: Array) -> None:
-        """Ask for the gradient around a box, once: along its components.
+    def probe(self, lower: Array, upper: Array) -> None:
+        """Evaluate the gradient around a box, once: along its components.
 
-        Code that fails somewhere it may never be asked for is no news: such points are left out.
+        Points at which the code raises are left out: the minimiser may never visit them.
         """
-        if self._around or not self.monotone:
+        if self._probed or not self.monotone:
             return
-        for x in _around(lower, upper):
+        for x in _probes(lower, upper):
             with suppress(Exception):
                 self(x)
-            self._around = self._points.shape[0]
+            self._probed = self._points.shape[0]
 
     def _compare(self, x: Array, value: Array) -> None:
         """``(f'(x) - f'(y))'(x - y) >= 0`` for every y that is remembered."""
@@ -101,12 +97,12 @@ class Watched:
             self._points = self._values = np.zeros((0, self._dim))
             self._report()
             return
-        kept = slice(0, self._around)
-        self._points = np.vstack([self._points[kept], x])
-        self._values = np.vstack([self._values[kept], value])
+        n = self._probed
+        self._points = np.vstack([self._points[:n], x])
+        self._values = np.vstack([self._values[:n], value])
 
 
-def _around(lower: Array, upper: Array) -> Array:
+def _probes(lower: Array, upper: Array) -> Array:
     """Points of a box, shape (count, d): its middle, two corners, and along components."""
     middle = lower + (upper - lower) / 2
     some = np.unique(np.linspace(0, lower.size - 1, min(lower.size, _AXES)).astype(int))

@@ -57,16 +57,11 @@ class FleetSum:
 
     Row ``r * len(terms) + t`` belongs to weights row r and term t; without weights W is one row of
     ones.
-
-    Attributes:
-        group: the agents summed over.
-        terms: the formulas h_t in the group's symbols and parameters.
-        weights: None, a dense array (r, count), or a compressed sparse row array of that shape.
     """
 
-    group: Group
-    terms: tuple[Expression, ...]
-    weights: Weights = None
+    group: Group  # the agents summed over
+    terms: tuple[Expression, ...]  # the formulas h_t in the group's symbols and parameters
+    weights: Weights = None  # W: None, a dense or a compressed sparse row array (r, count)
 
     @property
     def rows(self) -> int:
@@ -105,19 +100,12 @@ class FleetSum:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class SumRows:
-    """Rows ``sums + rest + linear + offset``.
+    """Rows ``sums + rest + linear + offset``."""
 
-    Attributes:
-        sums: sums over fleets, each with as many rows.
-        rest: a formula per row over agents stated one by one, or nothing at all.
-        offset: a constant per row.
-        linear: what rows add that is linear in states of agents stated one by one.
-    """
-
-    sums: tuple[FleetSum, ...] = ()
-    rest: tuple[Expression, ...] = ()
-    offset: Array
-    linear: Linear | None = None
+    sums: tuple[FleetSum, ...] = ()  # sums over fleets, each with as many rows
+    rest: tuple[Expression, ...] = ()  # a formula over named agents per row, or none at all
+    offset: Array  # a constant per row
+    linear: Linear | None = None  # what rows add that is linear in named agents' states
 
     @property
     def rows(self) -> int:
@@ -153,17 +141,11 @@ class SumRows:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Constraint(SumRows):
-    """A family of rows that must be at most 0, or 0.
+    """A family of rows that must be at most 0, or 0."""
 
-    Attributes:
-        name: what people call it.
-        equality: whether the rows must be 0 instead of at most 0.
-        hard: whether a physical limit stands behind it, see ``hard``.
-    """
-
-    name: str
-    equality: bool = False
-    hard: bool = False
+    name: str  # its label
+    equality: bool = False  # whether the rows must be 0 instead of at most 0
+    hard: bool = False  # whether a physical limit stands behind it, see ``hard``
 
     def __bool__(self) -> NoReturn:
         raise ProblemError(
@@ -171,13 +153,13 @@ class Constraint(SumRows):
             "1 <= total <= 5 as two rows total >= 1 and total <= 5"
         )
 
-    def over(self, groups: Mapping[str, Group]) -> Constraint:
+    def with_groups(self, groups: Mapping[str, Group]) -> Constraint:
         """The same rows over other groups of the same names."""
         sums = tuple(replace(part, group=groups[part.group.name]) for part in self.sums)
         return replace(self, sums=sums)
 
     def label(self, row: int) -> str:
-        """What people call row ``row`` (from 0)."""
+        """The label of row ``row`` (from 0)."""
         return self.name if self.rows == 1 else f"{self.name}[{row + 1}]"
 
     def only(self, row: int) -> Constraint:
@@ -334,7 +316,7 @@ def total(terms: State, *, weights: Weights = None) -> Total:
     (agents,) = named
     stated = total_over(agents.template, exprs, weights)
     # Named agents have formulas of their own at once.
-    return one_by_one(stated) if agents.by_name else stated
+    return over_named_agents(stated) if agents.by_name else stated
 
 
 def total_over(group: Group, terms: Sequence[Expression], weights: Weights = None) -> Total:
@@ -349,7 +331,7 @@ def total_over(group: Group, terms: Sequence[Expression], weights: Weights = Non
     return Total(sums=(part,), offset=read_only(np.zeros(part.rows)))
 
 
-def one_by_one(stated: Total) -> Total:
+def over_named_agents(stated: Total) -> Total:
     """Return the same sums over single agents' states: weights of components, or formulas."""
     written = replace(stated, sums=())
     for part in stated.sums:
@@ -369,7 +351,7 @@ def without_rows(formula: Expression, among: Set[Agents] | None = None) -> Expre
         part = s.value.part
         if among is None or not among.isdisjoint(owners(part.terms)):
             whole = Total(sums=(part,), offset=read_only(np.zeros(part.rows)))
-            values[s] = one_by_one(whole).formulas[s.value.row]
+            values[s] = over_named_agents(whole).formulas[s.value.row]
     return rewritten(formula, values) if values else formula
 
 
@@ -445,7 +427,7 @@ def numbered(families: Sequence[Constraint]) -> Iterator[tuple[int, Constraint]]
 
 
 def row_labels(families: Sequence[Constraint]) -> list[str]:
-    """Return what people call the rows of constraints, in order."""
+    """Return the labels of the rows of constraints, in order."""
     return [family.label(r) for family in families for r in range(family.rows)]
 
 

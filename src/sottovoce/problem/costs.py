@@ -44,47 +44,30 @@ from sottovoce.problem.fingerprint import fingerprint
 from sottovoce.problem.linear_rows import exact_float
 
 MOST_SUMS = 128  # as in kernels.core.prices: a day has 96 quarter-hours
-SumRow: TypeAlias = tuple[FleetSum, int]
-"""A row of a sum over a fleet."""
+SumRow: TypeAlias = tuple[FleetSum, int]  # a row of a sum over a fleet
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Cost:
-    """A public cost as it was stated.
+    """A public cost as it was stated."""
 
-    Attributes:
-        families: the sums, rows without a bound.
-        symbols: what ``formula`` calls them, one per row.
-        formula: U.
-    """
-
-    families: tuple[Constraint, ...]
-    symbols: tuple[Expression, ...]
-    formula: Expression
+    families: tuple[Constraint, ...]  # the sums, rows without a bound
+    symbols: tuple[Expression, ...]  # what ``formula`` calls them, one per row
+    formula: Expression  # U
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class CostTerm:
-    """What one group of sums adds to U.
+    """What one group of sums adds to U."""
 
-    Attributes:
-        rows: the sums u, from 0, which the formulas call ``symbols``.
-        formula: what they add, all of it.
-        smooth: psi; with one sum all of it.
-        peak: ``(w c_i, w b_i)`` of every sum, 0 where it is not in the maximum; empty without one.
-        floor: what the maximum is at least, times w.
-        center: c of a norm; empty without one.
-        weight: its w, 0 without one.
-    """
-
-    rows: tuple[int, ...]
+    rows: tuple[int, ...]  # the sums u, from 0, which the formulas call ``symbols``
     symbols: tuple[Expression, ...]
-    formula: Expression
-    smooth: Expression
-    peak: tuple[tuple[float, float], ...] = ()
-    floor: float = -math.inf
-    center: tuple[float, ...] = ()
-    weight: float = 0.0
+    formula: Expression  # all that they add to U
+    smooth: Expression  # psi; with one sum all of it
+    peak: tuple[tuple[float, float], ...] = ()  # ``(w c_i, w b_i)`` of every sum; empty without one
+    floor: float = -math.inf  # what the maximum is at least, times w
+    center: tuple[float, ...] = ()  # c of a norm; empty without one
+    weight: float = 0.0  # its w, 0 without one
 
     @property
     def everywhere(self) -> bool:
@@ -95,9 +78,7 @@ class CostTerm:
 def plain_cost(formula: Expression, named: Set[Agents]) -> Expression:
     """Return a cost in plain symbols; the same total stated twice is one.
 
-    Args:
-        formula: in the states of agents and in symbols of rows over fleets.
-        named: the agents that are stated one by one, whose totals are written out.
+    Totals over the agents ``named``, which are stated one by one, are written out.
     """
     formula = rewritten(without_rows(formula, named), {})
     known: dict[object, FleetSum] = {}
@@ -145,14 +126,14 @@ def read_cost(formula: Expression, groups: Sequence[Group]) -> Cost:
                 "an agent pays by itself into its objective"
             )
     try:
-        return _as_sums(*affine_sums(formula, owner | {s: s.name for s in rows}), rows)
+        return _cost_of_sums(*affine_sums(formula, owner | {s: s.name for s in rows}), rows)
     except ProblemError:  # of fewer sums some are combinations, which a kink may not mix
         parts: dict[Expression, Expression] = {}
         phi = name_affine(formula, parts)
-        return _as_sums(parts, phi, rows)
+        return _cost_of_sums(parts, phi, rows)
 
 
-def _as_sums(
+def _cost_of_sums(
     names: Mapping[Expression, Expression], phi: Expression, rows: Mapping[Expression, SumRow]
 ) -> Cost:
     """A cost phi of the sums ``names``; of proportional sums one is kept."""
@@ -301,12 +282,12 @@ def _families(
                 part = rows[s][0].only(rows[s][1])
                 part = replace(part, terms=(multiply(number(factor), part.terms[0]),))
                 name = part.group.name
-                parts[name] = _together(parts[name], part) if name in parts else part
+                parts[name] = _add_sums(parts[name], part) if name in parts else part
         named = add(*(multiply(number(f), e) for f, e in pairs if e not in rows))
         yield _family([parts[name] for name in sorted(parts)], named), [h]
 
 
-def _together(one: FleetSum, other: FleetSum) -> FleetSum:
+def _add_sums(one: FleetSum, other: FleetSum) -> FleetSum:
     """The sum of two rows over one fleet, as one row."""
     if one.weights is not None or other.weights is not None:
         raise ProblemError(

@@ -31,20 +31,11 @@ from sottovoce.formula.canonical import (
     subtract,
 )
 from sottovoce.formula.curvature import curvature
-from sottovoce.formula.expression import (
-    NONSMOOTH,
-    Expression,
-    Op,
-    Scalar,
-    number,
-    scalar,
-    symbol,
-)
+from sottovoce.formula.expression import NONSMOOTH, Expression, Op, Scalar, number, scalar, symbol
 from sottovoce.formula.order import in_order
 from sottovoce.problem.quadratic import Exact, Squares, sum_of_squares, weighted_sum
 
-Owners: TypeAlias = Mapping[Expression, str]
-"""Whose each component of a state is."""
+Owners: TypeAlias = Mapping[Expression, str]  # the agent of every component of a state
 
 Separated: TypeAlias = tuple[dict[str, Expression], Scalar, list[Expression]]
 
@@ -59,40 +50,25 @@ _MANY = 12  # states beyond which slower ways are tried only if the fast ones fi
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Decomposition:
-    """A constraint as sums in a public set.
+    """A constraint as sums in a public set."""
 
-    Attributes:
-        sums: formulas whose every term names one agent.
-        lower, upper: bounds of each sum, infinite where there is none or a region holds it.
-        phi: the sums' symbols and the convex function of them that must not be positive, if one
-            holds them together.
-        how: how it was done, for people.
-        as_stated: whether it was one sum already, whose price is the constraint's multiplier.
-    """
-
-    sums: tuple[Expression, ...]
-    lower: tuple[float, ...]
-    upper: tuple[float, ...]
+    sums: tuple[Expression, ...]  # formulas whose every term names one agent
+    lower: tuple[float, ...]  # bounds, infinite where there is none or the sum is in a region
+    upper: tuple[float, ...]  # likewise
+    # the sums' symbols, and the convex function of them that must not be positive, if there is one
     phi: tuple[tuple[Expression, ...], Expression] | None
-    how: str
-    as_stated: bool = False
+    how: str  # how it was done, in words
+    as_stated: bool = False  # whether it was one sum already, whose price is the multiplier
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class AffineComposition:
-    """A formula as ``phi(u) + rest`` with affine sums u.
+    """A formula as ``phi(u) + rest`` with affine sums u."""
 
-    Attributes:
-        names: the sums and what phi calls them.
-        phi: convex on all values that the sums can take.
-        rest: what is left, a sum of convex terms that name one agent each.
-        how: what was named, for people.
-    """
-
-    names: Mapping[Expression, Expression]
-    phi: Expression
-    rest: Expression
-    how: str
+    names: Mapping[Expression, Expression]  # the sums and what phi calls them
+    phi: Expression  # convex on all values that the sums can take
+    rest: Expression  # what is left, a sum of convex terms that name one agent each
+    how: str  # what was named, in words
 
     def __len__(self) -> int:
         return len(self.names) + (not self.rest.is_zero)
@@ -186,7 +162,7 @@ def _single_sum(
 ) -> Decomposition:
     total, ends = add(*parts.values()), (float(low), float(high))
     if low != high:
-        ends = -_float_below(-low), _float_below(high)
+        ends = -_float_rounded_down(-low), _float_rounded_down(high)
     return Decomposition(sums=(total,), lower=ends[:1], upper=ends[1:], phi=None, how=how)
 
 
@@ -217,7 +193,7 @@ def _invert_outer(g: Expression, owners: Owners) -> Decomposition | None:
     factor, outer = coefficient(rest)
     if factor <= 0 or outer.op in (Op.ADD, Op.MUL):
         return None
-    level, inner = _at_most(-Fraction(constant) / Fraction(factor)), outer.args[0]
+    level, inner = _rounded_down(-Fraction(constant) / Fraction(factor)), outer.args[0]
     bound: Scalar
     if outer.op in NONSMOOTH:
         return _bound_size(outer, level, owners)
@@ -241,7 +217,7 @@ def _invert_outer(g: Expression, owners: Owners) -> Decomposition | None:
             return None
         where = "a power" if p >= 1 else "a root"
     shift, rest = split_constant(inner)
-    shift = -_at_most(Fraction(bound) - Fraction(shift))
+    shift = -_rounded_down(Fraction(bound) - Fraction(shift))
     best = _fewest_sums(add(rest, number(shift)), owners)
     how = "one sum" if best.as_stated else best.how
     return replace(best, how=f"{how}, inside {where}", as_stated=False)
@@ -250,13 +226,13 @@ def _invert_outer(g: Expression, owners: Owners) -> Decomposition | None:
 # Levels are rounded so that no point meets a row that does not meet the stated one.
 
 
-def _at_most(value: Fraction) -> Scalar:
+def _rounded_down(value: Fraction) -> Scalar:
     """A constant as formulas hold it, not above a fraction."""
     near = scalar(value)
     return near if near <= value else scalar(math.nextafter(near, -math.inf))
 
 
-def _float_below(value: Scalar) -> float:
+def _float_rounded_down(value: Scalar) -> float:
     """The largest float64 that is not above a constant."""
     near = float(value)
     return near if near <= value else math.nextafter(near, -math.inf)
@@ -264,7 +240,7 @@ def _float_below(value: Scalar) -> float:
 
 def _transcendental(function: Callable[[float], float], level: Scalar) -> Scalar:
     """``e^level`` or ``ln level``, rounded down; exact at ``e^0`` and ``ln 1``."""
-    near = function(_float_below(level))
+    near = function(_float_rounded_down(level))
     if level == (0 if function is math.exp else 1):
         return scalar(near)
     for _ in range(_LIBRARY):
@@ -278,7 +254,7 @@ def _root(level: Scalar, p: Scalar) -> Scalar:
     if isinstance(p, int) and Fraction(near) ** p == level:
         return near
     if p == Fraction(1, 2):
-        return _at_most(Fraction(level) ** 2)
+        return _rounded_down(Fraction(level) ** 2)
     root = math.sqrt(level) if p == 2 else float(level) ** (1.0 / float(p))
     above, below = Fraction(p).as_integer_ratio()
     if max(above, below) > _LARGE_POWER:
@@ -296,7 +272,7 @@ def _bound_size(outer: Expression, level: Scalar, owners: Owners) -> Decompositi
         return _bound_both_ways(outer.args[0], level, owners)
     if outer.op != Op.NORM:
         return None
-    inside = add(*(power(a, 2) for a in outer.args), number(-_at_most(Fraction(level) ** 2)))
+    inside = add(*(power(a, 2) for a in outer.args), number(-_rounded_down(Fraction(level) ** 2)))
     best = _fewest_sums(inside, owners)
     return replace(best, how=f"{best.how}, inside a norm", as_stated=False)
 
@@ -313,7 +289,7 @@ def _quadratic(g: Expression, owners: Owners) -> Decomposition | None:
     if form is None:
         return None
     if len(form) == 1 and form.sums and form.constant < 0:
-        root = _root(_at_most(-form.constant / form.weights[0]), 2)
+        root = _root(_rounded_down(-form.constant / form.weights[0]), 2)
         return _bound_both_ways(subtract(form.sums[0], number(form.centres[0])), root, owners)
     names, phi = _compose_squares(form)
     how = f"{len(names)} squares of sums" if len(names) > 1 else "the square of a sum"

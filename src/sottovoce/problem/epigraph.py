@@ -1,4 +1,4 @@
-"""Non-smooth terms of convex formulas in epigraph form: one local variable each, never sent.
+"""Epigraph form of non-smooth terms: one auxiliary local variable each, never sent.
 
 In a convex formula every non-smooth term may be replaced by a variable t that is at least as large,
 because the formula does not fall as it rises (that is what the rules of convexity ask); at the
@@ -48,24 +48,15 @@ _POSITIVE = 1e-7  # the least t of a norm, relative to the largest: a minimum at
 @final
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class EpigraphForm:
-    """A smooth convex problem in the state and some variables more, for the interior-point method.
+    """A smooth convex problem in the state and auxiliary variables, for interior-point methods."""
 
-    Attributes:
-        extra: the variables more, for non-smooth terms; they follow the components of the state.
-        objective: f with them.
-        terms: every h with them.
-        inequalities: ``c(x, t) <= 0``: the local rows, then those of the variables more.
-        equalities: ``e(x) = 0``, affine.
-        lower, upper: bounds of the variables more, shape (count, extra).
-    """
-
-    extra: tuple[Expression, ...]
-    objective: Expression
-    terms: tuple[Expression, ...]
-    inequalities: tuple[Expression, ...]
-    equalities: tuple[Expression, ...]
-    lower: Array
-    upper: Array
+    extra: tuple[Expression, ...]  # auxiliary variables, behind the components of the state
+    objective: Expression  # f in smooth form
+    terms: tuple[Expression, ...]  # every h, likewise
+    inequalities: tuple[Expression, ...]  # ``c(x, t) <= 0``: local rows, then auxiliary ones
+    equalities: tuple[Expression, ...]  # ``e(x) = 0``, affine
+    lower: Array  # bounds of the auxiliary variables, shape (count, extra)
+    upper: Array  # likewise
 
 
 def epigraph_form(
@@ -73,13 +64,13 @@ def epigraph_form(
 ) -> EpigraphForm:
     """Return what the agents of a group minimise in epigraph form."""
     writer = EpigraphWriter(group.name)
-    smooth = writer.of(objective)
-    flat = tuple(writer.of(h) for h in terms)
-    rows = tuple(writer.of(c) for c in local.inequalities)
+    smooth_objective = writer.smooth(objective)
+    flat = tuple(writer.smooth(h) for h in terms)
+    rows = tuple(writer.smooth(c) for c in local.inequalities)
     lower, upper = writer.bounds(group, local)
     return EpigraphForm(
         extra=tuple(writer.extra),
-        objective=smooth,
+        objective=smooth_objective,
         terms=flat,
         inequalities=(*rows, *writer.rows),
         equalities=local.equalities,
@@ -90,11 +81,9 @@ def epigraph_form(
 
 @final
 class EpigraphWriter:
-    """Writes smooth formulas; equal non-smooth terms share their variable.
+    """Writes smooth formulas; equal non-smooth terms share their variable, called after ``name``.
 
-    Args:
-        name: whose formulas; variables are called after it.
-        norm_rows: whether a norm gets a row, or a quotient in its place.
+    A norm gets a row, or a quotient in its place if ``norm_rows`` is False.
     """
 
     def __init__(self, name: str, *, norm_rows: bool = True) -> None:
@@ -103,7 +92,7 @@ class EpigraphWriter:
         self.extra: dict[Expression, Expression] = {}  # what each variable stands for, as stated
         self.rows: list[Expression] = []
 
-    def of(self, expr: Expression) -> Expression:
+    def smooth(self, expr: Expression) -> Expression:
         """The formula with variables in place of its non-smooth terms."""
         if is_smooth(expr):
             return expr
@@ -114,9 +103,9 @@ class EpigraphWriter:
     def _written(self, expr: Expression) -> Expression:
         if expr.op == Op.MAX:
             t = self._variable(expr)
-            self.rows += [subtract(self.of(a), t) for a in pieces_of(expr)]
+            self.rows += [subtract(self.smooth(a), t) for a in pieces_of(expr)]
             return t
-        inner = [self.of(a) for a in expr.args]
+        inner = [self.smooth(a) for a in expr.args]
         if expr.op == Op.ABS:
             return self._size(expr, inner[0])
         if expr.op == Op.NORM:

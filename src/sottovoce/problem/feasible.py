@@ -1,4 +1,4 @@
-"""Whether a local set holds a point or a state, and which rows are to blame if it holds none.
+"""Feasibility of local sets: emptiness, conflicting rows, fallbacks, bounds inside public ones.
 
 Most agents of a fleet are settled together: a point found by steps towards the rows shows that a
 set is not empty. What is left is decided by linear programs over tangents, ``minimise t with
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from sottovoce.errors import ProblemError
 from sottovoce.formula.connected import Indices
 from sottovoce.problem.agents import Array, Group, read_only, read_states
-from sottovoce.problem.local import MET, LocalSet
+from sottovoce.problem.local import ROW_TOLERANCE, LocalSet
 from sottovoce.problem.numeric import Formulas
 
 _SWEEPS = 60
@@ -34,13 +34,13 @@ def require_nonempty(group: Group, local: LocalSet) -> None:
         return
     every = range(local.rows)
     for place in _undecided(_Tangents(group, local, every)):
-        one, own = group.some(place), local.some(place)
-        if not _empty(_Tangents(one, own, every)):
+        agent, agent_set = group.some(place), local.some(place)
+        if not _empty(_Tangents(agent, agent_set, every)):
             continue
-        conflict = list(every)  # without any one of these rows a point is left
+        conflict = list(every)  # an irreducible infeasible subset of the rows
         for row in every:
             fewer = [j for j in conflict if j != row]
-            if fewer and _empty(_Tangents(one, own, fewer)):
+            if fewer and _empty(_Tangents(agent, agent_set, fewer)):
                 conflict = fewer
         rows = " and ".join(_short(local.labels[j]) for j in conflict)
         raise ProblemError(
@@ -50,32 +50,32 @@ def require_nonempty(group: Group, local: LocalSet) -> None:
 
 
 def _undecided(rows: _Tangents) -> Iterator[Indices]:
-    """Steps towards the rows, for all agents at once; the agents left undecided, one by one."""
+    """Project onto the rows in turn, for all agents at once; yield the undecided, one by one."""
     x = rows.lower / 2.0 + rows.upper / 2.0
     left = np.ones(len(x), dtype=np.bool_)
     for _ in range(_SWEEPS):
-        values, slopes = rows.at(x)
-        left &= ~rows.met(x, values, slopes)
+        values, slopes = rows.evaluate(x)
+        left &= ~rows.satisfied(x, values, slopes)
         if not left.any():
             break
-        x = rows.nearer(x, values, slopes)
+        x = rows.project(x, values, slopes)
     yield from np.flatnonzero(left)[:, np.newaxis]
 
 
 def _empty(rows: _Tangents) -> bool:
     """Whether one agent's rows hold nowhere, by linear programs over tangents."""
-    centre = x = rows.defined()
+    centre = x = rows.defined_point()
     cuts: list[tuple[Array, float, float]] = []
     for _ in range(_PROGRAMS):
-        values, slopes = rows.at(x)
+        values, slopes = rows.evaluate(x)
         for _ in range(_HALVINGS):
             if np.isfinite(values).all() and np.isfinite(slopes).all():
                 break
             x = (x + centre) / 2.0
-            values, slopes = rows.at(x)
+            values, slopes = rows.evaluate(x)
         if not (np.isfinite(values).all() and np.isfinite(slopes).all()):
             return False  # not defined where we looked: the minimiser will tell
-        if rows.met(x, values, slopes).all():
+        if rows.satisfied(x, values, slopes).all():
             return False
         for slope, value, scale, equal in zip(
             slopes[0], values[0], _scales(x, slopes)[0], rows.equal, strict=True
@@ -84,13 +84,15 @@ def _empty(rows: _Tangents) -> bool:
             cuts.append((slope, constant, float(scale)))
             if equal:
                 cuts.append((-slope, -constant, float(scale)))
-        least, x = _least(cuts, rows)
-        if least > MET:
+        least, x = _minimise_cuts(cuts, rows)
+        if least > ROW_TOLERANCE:
             return True
     return False
 
 
-def _least(cuts: Sequence[tuple[Array, float, float]], rows: _Tangents) -> tuple[float, Array]:
+def _minimise_cuts(
+    cuts: Sequence[tuple[Array, float, float]], rows: _Tangents
+) -> tuple[float, Array]:
     """The least t with all tangents below t times their scale, and where."""
     from scipy.optimize import linprog  # slow to load, and hardly any set needs it
 
@@ -123,28 +125,28 @@ class _Tangents:
         self.lower, self.upper = local.lower, local.upper
         self._formulas = Formulas([exprs[j] for j in chosen], group)
 
-    def at(self, x: Array) -> tuple[Array, Array]:
+    def evaluate(self, x: Array) -> tuple[Array, Array]:
         """Values (count, R) and slopes (count, R, d)."""
         return self._formulas.values(x).T, self._formulas.gradients(x)
 
-    def met(self, x: Array, values: Array, slopes: Array) -> NDArray[np.bool_]:
+    def satisfied(self, x: Array, values: Array, slopes: Array) -> NDArray[np.bool_]:
         """Which agents keep all rows, to rounding."""
         off = np.where(self.equal, np.abs(values), values)
-        return np.asarray(np.all(off <= MET * _scales(x, slopes), axis=1))
+        return np.asarray(np.all(off <= ROW_TOLERANCE * _scales(x, slopes), axis=1))
 
-    def defined(self) -> Array:
+    def defined_point(self) -> Array:
         """A point of one agent's box where all rows are defined, the middle if it is one."""
         dim = self.lower.shape[1]
         # The middle, towards corners, and at random, always the same.
         ends = [np.full((1, dim), share) for share in (0.5, 0.9, 0.1, 1.0, 0.0)]
         for share in np.vstack([*ends, np.random.default_rng(0).random((200, dim))]):
             x = np.asarray(self.lower + share * (self.upper - self.lower))
-            values, slopes = self.at(x)
+            values, slopes = self.evaluate(x)
             if np.isfinite(values).all() and np.isfinite(slopes).all():
                 return x
         return self.lower / 2.0 + self.upper / 2.0
 
-    def nearer(self, x: Array, values: Array, slopes: Array) -> Array:
+    def project(self, x: Array, values: Array, slopes: Array) -> Array:
         """One step towards the tangent of every row in turn, and back into the box."""
         start = x
         for j, equal in enumerate(self.equal):
@@ -162,14 +164,14 @@ class _Tangents:
 
 
 @np.errstate(all="ignore")
-def read_fallback(given: object, group: Group, own: LocalSet) -> Array | None:
+def read_fallback(fallback: object, group: Group, local: LocalSet) -> Array | None:
     """Return what a group's agents apply without an answer, shape (count, d), if it is said."""
-    if given is None:
+    if fallback is None:
         return None
-    points = read_states("fallback", given, group)
-    inside = np.all((points >= own.lower) & (points <= own.upper), axis=1)
-    rows = _Tangents(group, own, range(own.rows))
-    inside &= rows.met(points, *rows.at(points))
+    points = read_states("fallback", fallback, group)
+    inside = np.all((points >= local.lower) & (points <= local.upper), axis=1)
+    rows = _Tangents(group, local, range(local.rows))
+    inside &= rows.satisfied(points, *rows.evaluate(points))
     if not inside.all():
         place = int(np.argmin(inside))
         raise ProblemError(
@@ -184,35 +186,35 @@ def own_domain(
 ) -> tuple[Group, ...]:
     """Return the public groups with every agent's own bounds inside the public ones."""
     inside = []
-    for group, public, own in zip(groups, domain, local, strict=True):
-        lower, upper = own_bounds(group, own, public.lower, public.upper)
+    for group, public, agent_set in zip(groups, domain, local, strict=True):
+        lower, upper = own_bounds(group, agent_set, public.lower, public.upper)
         same = lower is public.lower and upper is public.upper
         inside.append(public if same else replace(public, lower=lower, upper=upper))
     return tuple(inside)
 
 
-def own_bounds(group: Group, own: LocalSet, lower: Array, upper: Array) -> tuple[Array, Array]:
-    """Return the bounds of the agents' own sets inside public ones, all of shape (count, d)."""
-    low = _tighter(own.lower, lower, np.maximum)
-    high = _tighter(own.upper, upper, np.minimum)
-    if (low is not own.lower or high is not own.upper) and np.any(low > high):
+def own_bounds(group: Group, local: LocalSet, lower: Array, upper: Array) -> tuple[Array, Array]:
+    """Return the bounds of the agents' local sets inside public ones, all of shape (count, d)."""
+    low = _tighter(local.lower, lower, np.maximum)
+    high = _tighter(local.upper, upper, np.minimum)
+    if (low is not local.lower or high is not local.upper) and np.any(low > high):
         place = int(np.argmax(np.any(low > high, axis=1)))
         raise ProblemError(
             f"the own bounds of {group.label(place)} must meet the public domain, got none in "
             "common: widen them, or relax the public constraints that shrank its box"
         )
-    if own.rows and not (low is own.lower and high is own.upper):
-        require_nonempty(group, replace(own, lower=low, upper=high))
+    if local.rows and not (low is local.lower and high is local.upper):
+        require_nonempty(group, replace(local, lower=low, upper=high))
     return low, high
 
 
-def _tighter(own: Array, public: Array, pick: np.ufunc) -> Array:
+def _tighter(private: Array, public: Array, pick: np.ufunc) -> Array:
     """The tighter of two bounds; one of both themselves where it is that, as fleets are large."""
-    if own is public:
+    if private is public:
         return public
     flat = public[:1] if public.strides[0] == 0 else public
-    tight = pick(own, flat)
-    for same in (own, public):  # the agent's own first: its rows need no second look then
+    tight = pick(private, flat)
+    for same in (private, public):  # the agent's own first: its rows need no second look then
         if np.array_equal(tight, same):
             return same
     return read_only(tight)

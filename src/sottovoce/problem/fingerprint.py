@@ -1,4 +1,4 @@
-"""One hash for a value: the same content gives the same name on every machine."""
+"""Fingerprints: hashes of content, the same on every machine."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def _feed(digest: hashlib.blake2b, part: object) -> None:
             _feed(digest, "hard")
         if part.linear is not None:
             # By name and not by place: the same row has one hash, however it was written.
-            by_name = part.linear.of(part.linear.used(), by_name=True)
+            by_name = part.linear.select(part.linear.used(), by_name=True)
             _feed(digest, [s.name for s in by_name.symbols])
             for array in (by_name.values, by_name.column, by_name.indptr):
                 _feed_array(digest, array)

@@ -1,4 +1,4 @@
-"""A problem's agents as fleets: stated ones, named agents by template, terms that mix agents.
+"""Fleets: stated ones, named agents by template, terms that mix agents.
 
 A fleet's agents have formulas that differ in numbers only. A template is a named agent's formulas
 with its numbers as parameters: ``0.5*(x1 - 3)**2`` and ``0.7*(x2 + 1)**2`` are both
@@ -60,24 +60,20 @@ class FleetContribution:
         return replace(self, weights=self.weights[:, columns])
 
     def parts(self, first: int) -> Iterator[WeightedTerms]:
-        """The same without tables and without rows whose weights are all 0.
-
-        Args:
-            first: the number of the first term among those of the fleet.
-        """
+        """The same without tables and rows without weights; its terms count from ``first``."""
         every, count = self.weights, len(self.terms)
         tables = [(first + t, 1, every[:, t::count]) for t in range(count)] if self.table else []
         for begin, terms, weights in tables or [(first, count, every)]:
             rows = 1 if weights is None else int(weights.shape[0])
-            at = self.row + np.arange(rows * terms).reshape(rows, terms)
+            numbers = self.row + np.arange(rows * terms).reshape(rows, terms)
             if isinstance(weights, np.ndarray):
                 used = np.flatnonzero(weights.any(axis=1))
-                at, weights = at[used], weights[used]
+                numbers, weights = numbers[used], weights[used]
             if weights is not None and not (isinstance(weights, np.ndarray) and weights.all()):
                 weights = sparse.csr_array(weights)
                 used = np.flatnonzero(np.diff(weights.indptr))
-                at, weights = at[used], weights[used]
-            yield WeightedTerms(rows=at, terms=range(begin, begin + terms), weights=weights)
+                numbers, weights = numbers[used], weights[used]
+            yield WeightedTerms(rows=numbers, terms=range(begin, begin + terms), weights=weights)
 
 
 @final
@@ -118,25 +114,15 @@ class WeightedTerms:
 @final
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Fleet:
-    """Agents with one template.
+    """Agents with one template."""
 
-    Attributes:
-        group: count, state and parameters of the template, and the agents' public boxes.
-        objective: f.
-        sums: what the agents add to rows.
-        local: what they keep to beside their public boxes; None: nothing.
-        places: the stated groups, from 0, that they are; none for a term that mixes agents.
-        columns: where their states lie among all states, one agent after the other.
-        agents: their numbers, from 0.
-    """
-
-    group: Group
-    objective: Expression = ZERO
-    sums: tuple[FleetContribution, ...] = ()
-    local: LocalSet | None = None
-    places: tuple[int, ...] = ()
-    columns: Index = field(default_factory=lambda: slice(None))
-    agents: Index = field(default_factory=lambda: slice(None))
+    group: Group  # count, state and parameters of the template, and the agents' public boxes
+    objective: Expression = ZERO  # f
+    sums: tuple[FleetContribution, ...] = ()  # what the agents add to rows
+    local: LocalSet | None = None  # what they keep to beside their public boxes; None: nothing
+    places: tuple[int, ...] = ()  # the stated groups, from 0; none of a term that mixes agents
+    columns: Index = field(default_factory=lambda: slice(None))  # where all their states lie
+    agents: Index = field(default_factory=lambda: slice(None))  # their numbers, from 0
 
     @property
     def terms(self) -> tuple[Expression, ...]:
@@ -150,17 +136,17 @@ class Fleet:
             yield from contribution.parts(first)
             first += len(contribution.terms)
 
-    def of(self, x: NDArray[Scalar]) -> NDArray[Scalar]:
+    def select(self, x: NDArray[Scalar]) -> NDArray[Scalar]:
         """The agents' part of a vector of all states, shape (count, d)."""
         return np.reshape(x[self.columns], (self.group.count, self.group.dim))
 
     def within(self, domain: Sequence[Group]) -> Group:
         """The template with the boxes of ``domain``, the stated groups with other bounds."""
-        own = [domain[place] for place in self.places]
-        if len(own) == 1:
-            return replace(self.group, lower=own[0].lower, upper=own[0].upper)
+        boxes = [domain[place] for place in self.places]
+        if len(boxes) == 1:
+            return replace(self.group, lower=boxes[0].lower, upper=boxes[0].upper)
         lower, upper = (
-            np.concatenate([getattr(g, side).ravel() for g in own]).reshape(-1, self.group.dim)
+            np.concatenate([getattr(g, side).ravel() for g in boxes]).reshape(-1, self.group.dim)
             for side in ("lower", "upper")
         )
         return replace(self.group, lower=read_only(lower), upper=read_only(upper))
@@ -182,12 +168,8 @@ def fleets_of(
 ) -> list[Fleet]:
     """Return the fleets of a problem: stated ones, named agents by template, terms that mix agents.
 
-    Args:
-        groups: all agents, as stated.
-        families: the rows that they add to.
-        objectives: f_i of every group, if known here.
-        local: what every group's agents keep to, if it counts.
-        alone: groups that share a fleet with no other, because their objectives are code.
+    Agents add to the rows of ``families``. Groups ``alone`` share a fleet with no other, because
+    their objectives are code.
     """
     objectives = objectives or [ZERO] * len(groups)
     # Where the states and the numbers of every group's agents begin.
@@ -198,13 +180,13 @@ def fleets_of(
     members: defaultdict[tuple[int, _Template], list[tuple[_NamedAgent, list[float]]]]
     members = defaultdict(list)
     for index, (group, objective) in enumerate(zip(groups, objectives, strict=True)):
-        own = local[index] if local else None
+        agent_set = local[index] if local else None
         if group.count == 1:
-            agent = replace(named[index], objective=objective, local=own)
+            agent = replace(named[index], objective=objective, local=agent_set)
             template, numbers = _by_template(agent)
             members[index if index in alone else -1, template].append((agent, numbers))
         else:
-            fleet = _stated(group, index, objective, own, families)
+            fleet = _stated(group, index, objective, agent_set, families)
             columns, agents = (slice(*ends) for ends in begins[index : index + 2].T.tolist())
             fleets.append(replace(fleet, columns=columns, agents=agents))
     for key in sorted(members, key=lambda key: key[0]):  # those that are alone come last
@@ -222,14 +204,9 @@ def agent_fleet(
     objective: Expression,
     local: LocalSet | None = None,
 ) -> Fleet:
-    """Return one group's agents with what they add to the rows, a named agent by its template.
+    """Return the agents of group ``index`` as a fleet, a named agent by its template.
 
-    Args:
-        groups: all groups, with whatever parameters are known here.
-        families: the rows, sums of terms that name one agent each.
-        index: which group.
-        objective: its formula f_i.
-        local: what the agents keep to beside their public boxes.
+    The rows of ``families`` are sums of terms that name one agent each.
     """
     group = groups[index]
     if group.count > 1:
@@ -242,33 +219,24 @@ def agent_fleet(
 
 def row_constants(families: Sequence[Constraint]) -> Array:
     """Return the constant of every row, that of its formula and that which is kept apart."""
-    found = [np.zeros(0)]
+    parts = [np.zeros(0)]
     for family in families:
         constants = [sum(float(t) for t in addends(f) if t.is_number) for f in family.rest]
-        found.append(family.offset + np.array(constants or np.zeros(family.rows)))
-    return np.concatenate(found)
+        parts.append(family.offset + np.array(constants or np.zeros(family.rows)))
+    return np.concatenate(parts)
 
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _NamedAgent:
-    """A named agent, numbers in its formulas.
+    """A named agent, numbers in its formulas."""
 
-    Attributes:
-        group: the agent.
-        index: which of the stated groups it is, from 0.
-        terms: what it adds to rows, by row.
-        weights: for every component its weight in rows that it adds nothing else to, by row.
-        objective: f.
-        local: what it keeps to.
-    """
-
-    group: Group
-    index: int
-    terms: dict[int, Expression]
-    weights: Sequence[dict[int, float]]
-    objective: Expression = ZERO
-    local: LocalSet | None = None
+    group: Group  # the agent
+    index: int  # which of the stated groups it is, from 0
+    terms: dict[int, Expression]  # what it adds to rows, by row
+    weights: Sequence[dict[int, float]]  # by row, of components that add nothing else to it
+    objective: Expression = ZERO  # f
+    local: LocalSet | None = None  # what it keeps to
 
 
 def _named_agents(
@@ -320,8 +288,8 @@ def _separated(
     for term, owners in terms:
         if owners:
             members[label[min(owners)]].append((term, owners))
-    for own in members.values():
-        yield set().union(*(owners for _, owners in own)), add(*(term for term, _ in own))
+    for group in members.values():
+        yield set().union(*(owners for _, owners in group)), add(*(term for term, _ in group))
 
 
 def _stated(
@@ -366,35 +334,31 @@ def _mixtures(
 
 
 class _Template(NamedTuple):
-    """What named agents of one fleet share.
+    """What named agents of one fleet share."""
 
-    Attributes:
-        dim: the number of components.
-        formulas: objective, terms, local inequalities and equalities, parameters for numbers.
-        rows: the rows of the terms.
-        used: the components that have weights.
-        local: how many inequalities and equalities each keeps.
-        repeated: which numbers are others again, see ``_repeated``.
-    """
-
-    dim: int
-    formulas: tuple[Expression, ...]
-    rows: tuple[int, ...]
-    used: tuple[int, ...]
-    local: tuple[int, int]
-    repeated: tuple[tuple[int, int, float], ...]
+    dim: int  # the number of components
+    formulas: tuple[Expression, ...]  # objective, terms, local inequalities and equalities
+    rows: tuple[int, ...]  # the rows of the terms
+    used: tuple[int, ...]  # the components that have weights
+    local: tuple[int, int]  # how many inequalities and equalities each keeps
+    repeated: tuple[tuple[int, int, float], ...]  # numbers that are others again, see ``_repeated``
 
 
 def _by_template(agent: _NamedAgent) -> tuple[_Template, list[float]]:
     """The template of an agent, and its numbers in it."""
     place = {s: c for c, s in enumerate(agent.group.symbols)}
     rows = tuple(sorted(agent.terms))
-    kept = () if agent.local is None else agent.local.inequalities
-    equal = () if agent.local is None else agent.local.equalities
+    inequalities = () if agent.local is None else agent.local.inequalities
+    equalities = () if agent.local is None else agent.local.equalities
     formulas: list[Expression] = []
     numbers: list[float] = []
     first = 0
-    for formula in (agent.objective, *(agent.terms[row] for row in rows), *kept, *equal):
+    for formula in (
+        agent.objective,
+        *(agent.terms[row] for row in rows),
+        *inequalities,
+        *equalities,
+    ):
         first = len(numbers) if len(formulas) == 1 + len(rows) else first
         formulas.append(parametrised(formula, place, numbers))
     template = _Template(
@@ -402,8 +366,10 @@ def _by_template(agent: _NamedAgent) -> tuple[_Template, list[float]]:
         formulas=tuple(formulas),
         rows=rows,
         used=tuple(c for c, weights in enumerate(agent.weights) if weights),
-        local=(len(kept), len(equal)),
-        repeated=_repeated(numbers, first) if 1 < len(kept) + len(equal) <= _FEW_ROWS else (),
+        local=(len(inequalities), len(equalities)),
+        repeated=_repeated(numbers, first)
+        if 1 < len(inequalities) + len(equalities) <= _FEW_ROWS
+        else (),
     )
     return template, numbers
 
@@ -415,10 +381,10 @@ def _repeated(numbers: Sequence[float], first: int) -> tuple[tuple[int, int, flo
     """
     known, repeats = {1.0: -1}, []
     for place in range(first, len(numbers)):
-        at = known.setdefault(abs(numbers[place]), place)
-        if at != place:
-            same = numbers[place] == (1.0 if at < 0 else numbers[at])
-            repeats.append((place, at, 1.0 if same else -1.0))
+        first_use = known.setdefault(abs(numbers[place]), place)
+        if first_use != place:
+            same = numbers[place] == (1.0 if first_use < 0 else numbers[first_use])
+            repeats.append((place, first_use, 1.0 if same else -1.0))
     return tuple(repeats)
 
 
@@ -428,11 +394,11 @@ def _joined(template: _Template, members: Sequence[tuple[_NamedAgent, list[float
     rows, inequalities = template.rows, template.local[0]
     formulas, symbols = template.formulas, tuple(_state(c) for c in range(template.dim))
     parameters = [_parameter(k + 1) for k in range(len(members[0][1]))]
-    same = {
-        parameters[place]: multiply(number(sign), ONE if at < 0 else parameters[at])
-        for place, at, sign in template.repeated
+    repeated = {
+        parameters[place]: multiply(number(sign), ONE if first_use < 0 else parameters[first_use])
+        for place, first_use, sign in template.repeated
     }
-    own = [substitute(row, same) for row in formulas[1 + len(rows) :]]
+    local_rows = [substitute(row, repeated) for row in formulas[1 + len(rows) :]]
     numbers = np.array([values for _, values in members]).reshape(len(members), -1)
     terms = dict(zip(rows, formulas[1 : 1 + len(rows)], strict=True))
     sets = [agent.local for agent in agents if agent.local is not None]
@@ -440,8 +406,8 @@ def _joined(template: _Template, members: Sequence[tuple[_NamedAgent, list[float
     if sets:
         local = replace(
             sets[0],
-            inequalities=tuple(own[:inequalities]),
-            equalities=tuple(own[inequalities:]),
+            inequalities=tuple(local_rows[:inequalities]),
+            equalities=tuple(local_rows[inequalities:]),
             lower=read_only(np.concatenate([one.lower for one in sets])),
             upper=read_only(np.concatenate([one.upper for one in sets])),
         )
@@ -494,10 +460,7 @@ def parametrised(
 ) -> Expression:
     """Return a formula with parameters in place of its numbers, which join ``numbers``.
 
-    Args:
-        formula: in the components of one state.
-        place: which component, from 0, each symbol is.
-        numbers: those of the parameters ``p[1]``, ``p[2]``, ... so far.
+    ``place`` has the component, from 0, of every symbol.
     """
 
     def written(part: Expression) -> Expression:

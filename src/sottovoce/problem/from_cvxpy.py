@@ -24,13 +24,11 @@ from sottovoce.problem.decompose import Owners, separate
 from sottovoce.problem.linear_rows import coefficients
 from sottovoce.problem.problem import Problem
 
-Cvxpy: TypeAlias = Any
-"""A value of cvxpy's, which has no types and is not imported here."""
+Cvxpy: TypeAlias = Any  # a value of cvxpy's, which has no types and is not imported here
 
 Formulas: TypeAlias = NDArray[np.object_]
 Values: TypeAlias = Mapping[Cvxpy, Formulas]
-Component: TypeAlias = tuple[Cvxpy, tuple[int, ...]]
-"""An entry of a variable."""
+Component: TypeAlias = tuple[Cvxpy, tuple[int, ...]]  # an entry of a variable
 
 _BOUNDING: Final = frozenset({"nonneg", "pos", "nonpos", "neg", "bounds"})
 """The attributes of variables that a box expresses."""

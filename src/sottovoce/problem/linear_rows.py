@@ -37,21 +37,13 @@ sparse = _LazySparse()
 @final
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Linear:
-    """Rows ``sum_c W[r, c] x_c`` over components of states: the weights that are not 0.
+    """Rows ``sum_c W[r, c] x_c`` over components of states: the weights that are not 0."""
 
-    Attributes:
-        symbols: the components, one per column.
-        rows: how many rows there are.
-        row: the row of each weight, increasing.
-        column: its column, increasing within a row.
-        values: the weights.
-    """
-
-    symbols: tuple[Expression, ...]
-    rows: int
-    row: NDArray[np.int64]
-    column: NDArray[np.int64]
-    values: Array
+    symbols: tuple[Expression, ...]  # the components, one per column
+    rows: int  # how many rows there are
+    row: NDArray[np.int64]  # the row of each weight, increasing
+    column: NDArray[np.int64]  # its column, increasing within a row
+    values: Array  # the weights
 
     @property
     def indptr(self) -> NDArray[np.int64]:
@@ -90,13 +82,13 @@ class Linear:
         row, column, values = (np.concatenate(part) for part in both)
         return linear_of(place, self.rows, (row, column, values))
 
-    def of(self, symbols: Collection[Expression], *, by_name: bool = False) -> Linear:
+    def select(self, symbols: Collection[Expression], *, by_name: bool = False) -> Linear:
         """The part of these components, in this order or in that of their names."""
         selected = [s for s in self.symbols if s in symbols]
         selected = sorted(selected, key=lambda s: s.name) if by_name else selected
         return linear_of(selected, self.rows, self.entries({s: c for c, s in enumerate(selected)}))
 
-    def over(self, column: Mapping[Expression, int], columns: int) -> Matrix:
+    def matrix(self, column: Mapping[Expression, int], columns: int) -> Matrix:
         """The same weights with a column for each of ``columns`` numbered components, sparse."""
         row, place, values = self.entries(column)
         return sparse.csr_array((values, (row, place)), shape=(self.rows, columns))

@@ -1,4 +1,4 @@
-"""What one agent alone must keep: its own convex set inside its public box.
+"""Local sets: the convex set of every agent inside its public box.
 
     X_i = {x in B_i : c(x; p_i) <= 0, e(x; p_i) = 0, lower_i <= x <= upper_i}
 
@@ -26,30 +26,21 @@ from sottovoce.formula.order import in_order
 from sottovoce.formula.tape import tape
 from sottovoce.problem.agents import Array, Group, read_only, read_states
 from sottovoce.problem.constraints import Constraint, Total
-from sottovoce.problem.stating import Row, read_row, written_rows
+from sottovoce.problem.stating import Row, read_row, stated_rows
 
-MET = 1e-9
-"""How far a row may be off, relative to the numbers that it adds up."""
+ROW_TOLERANCE = 1e-9  # how far a row may be off, relative to the numbers that it adds up
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class LocalSet:
-    """The set that each agent of one group stays in, beside its public box.
+    """The set that each agent of one group stays in, beside its public box."""
 
-    Attributes:
-        inequalities: convex ``c(x; p) <= 0`` in the group's symbols and parameters.
-        equalities: affine ``e(x; p) = 0``.
-        labels: the rows as they were written, inequalities first.
-        lower, upper: private bounds inside the public box, shape (count, d).
-        stated: all private rows as they were written, those that became bounds too.
-    """
-
-    inequalities: tuple[Expression, ...]
-    equalities: tuple[Expression, ...]
-    labels: tuple[str, ...]
-    lower: Array
-    upper: Array
-    stated: tuple[Row, ...] = ()
+    inequalities: tuple[Expression, ...]  # convex ``c(x; p) <= 0``
+    equalities: tuple[Expression, ...]  # affine ``e(x; p) = 0``
+    labels: tuple[str, ...]  # the rows as they were written, inequalities first
+    lower: Array  # private bounds inside the public box, shape (count, d)
+    upper: Array  # likewise
+    stated: tuple[Row, ...] = ()  # all private rows as written, those that became bounds too
 
     @property
     def rows(self) -> int:
@@ -82,12 +73,12 @@ def box_of(group: Group) -> LocalSet:
     return LocalSet(inequalities=(), equalities=(), labels=(), lower=group.lower, upper=group.upper)
 
 
-def local_rows(given: object, groups: Sequence[Group]) -> dict[str, list[Row]]:
+def local_rows(statements: object, groups: Sequence[Group]) -> dict[str, list[Row]]:
     """Return the rows of ``local=[...]`` by the group that each names."""
     owner = {s: g for g in groups for s in (*g.symbols, *g.parameters)}
     symbols = {s.name: s for s in owner}
     rows: dict[str, list[Row]] = {group.name: [] for group in groups}
-    for written in written_rows([] if given is None else given):
+    for written in stated_rows([] if statements is None else statements):
         where = f"local row {written.name}" if written.name else "a local row"
         if isinstance(written.row, Constraint | Total):
             raise ProblemError(
@@ -115,45 +106,45 @@ def local_rows(given: object, groups: Sequence[Group]) -> dict[str, list[Row]]:
 
 def local_set(group: Group, public: Sequence[Row], private: Sequence[Row]) -> LocalSet:
     """Return what each agent of a group must keep."""
-    found = box_of(group)
+    agent_set = box_of(group)
     if not (public or private):
-        return found
-    found = replace(found, stated=tuple(private))
+        return agent_set
+    agent_set = replace(agent_set, stated=tuple(private))
     rest = list(public)
     # Bounds first: a private formula need be convex only where the agent can be.
     for row in sorted(private, key=lambda row: len(row.g.symbols & set(group.symbols))):
         where = f"local row {row.label}"
-        require_convex_row(row, replace(group, lower=found.lower, upper=found.upper), where)
-        ends = component_bounds(group, row, (found.lower, found.upper), where)
+        require_convex_row(row, replace(group, lower=agent_set.lower, upper=agent_set.upper), where)
+        ends = component_bounds(group, row, (agent_set.lower, agent_set.upper), where)
         if ends is None:
             rest.append(row)
         else:
-            found = replace(found, lower=read_only(ends[0]), upper=read_only(ends[1]))
-    kept = [row for row in (*public, *private) if row in rest]
-    bent, flat = [r for r in kept if not r.equality], [r for r in kept if r.equality]
+            agent_set = replace(agent_set, lower=read_only(ends[0]), upper=read_only(ends[1]))
+    rows = [row for row in (*public, *private) if row in rest]
+    inequalities, equalities = [r for r in rows if not r.equality], [r for r in rows if r.equality]
     return replace(
-        found,
-        inequalities=tuple(r.g for r in bent),
-        equalities=tuple(expand(r.g) for r in flat),
-        labels=tuple(r.label for r in (*bent, *flat)),
+        agent_set,
+        inequalities=tuple(r.g for r in inequalities),
+        equalities=tuple(expand(r.g) for r in equalities),
+        labels=tuple(r.label for r in (*inequalities, *equalities)),
     )
 
 
 def require_no_rows(local: Sequence[LocalSet]) -> None:
     """Refuse sets with rows: a gradient step ends in a box."""
-    for own in local:
-        if own.rows:
+    for agent_set in local:
+        if agent_set.rows:
             raise InputError(
                 "gradient steps keep agents in boxes, got the local row "
-                f"{own.labels[0]:.80}: use the default algorithm"
+                f"{agent_set.labels[0]:.80}: use the default algorithm"
             )
 
 
-def per_group(what: str, given: object, groups: Sequence[Group]) -> list[object]:
+def per_group(what: str, values: object, groups: Sequence[Group]) -> list[object]:
     """Return what is stated per agent or fleet, None for each where it is not stated."""
     listed: list[object] = [None] * len(groups)
-    if given is not None:
-        listed = entries(what, given, "a list with one entry per agent or fleet")
+    if values is not None:
+        listed = entries(what, values, "a list with one entry per agent or fleet")
     if len(listed) != len(groups):
         raise ProblemError(
             f"{what} must have one entry per agent or fleet ({len(groups)}), got {len(listed)}"
@@ -161,16 +152,16 @@ def per_group(what: str, given: object, groups: Sequence[Group]) -> list[object]
     return listed
 
 
-def read_start(given: object, group: Group) -> Array:
+def read_start(start: object, group: Group) -> Array:
     """Return where the agents of a group start, shape (count, d): by default nearest to 0."""
-    if given is None:
+    if start is None:
         same = not (group.lower.strides[0] or group.upper.strides[0])
         some = slice(1) if same else slice(None)
         return read_states("start", np.clip(0.0, group.lower[some], group.upper[some]), group)
-    array = read_states("start", given, group)
-    if not np.all((array >= group.lower) & (array <= group.upper)):
+    states = read_states("start", start, group)
+    if not np.all((states >= group.lower) & (states <= group.upper)):
         raise ProblemError(f"start of {group.name} must lie in its box: move it inside the bounds")
-    return array
+    return states
 
 
 def rules_of(group: Group) -> ConvexityRules:
@@ -193,7 +184,7 @@ def require_convex_row(row: Row, group: Group, where: str) -> None:
                 "set; write <= or >="
             )
         return
-    verdict = rules.of(row.g)
+    verdict = rules.curvature(row.g)
     if not verdict.is_convex:
         c = str(row.g)
         why = verdict.why or f"{c} is concave"
@@ -243,14 +234,14 @@ def _affine_ends(
     parts = tape((slope, substitute(row.g, {symbol: ZERO})), group.parameters)
     a, b = parts.arrays(list(group.parameters.values()), (group.count,))
     with np.errstate(all="ignore"):
-        at = -b / a
+        zero = -b / a
     none = np.where(b > 0.0, np.inf, -np.inf)  # a = 0: everything, or nothing
-    low = np.where(a < 0.0, at, np.where(a > 0.0, -np.inf, none))
-    high = np.where(a > 0.0, at, np.where(a < 0.0, np.inf, -none))
+    low = np.where(a < 0.0, zero, np.where(a > 0.0, -np.inf, none))
+    high = np.where(a > 0.0, zero, np.where(a < 0.0, np.inf, -none))
     if not row.equality:
         return low, high
-    never = np.where(b == 0.0, -np.inf, np.inf)
-    return np.where(a == 0.0, never, at), np.where(a == 0.0, -never, at)
+    empty = np.where(b == 0.0, -np.inf, np.inf)
+    return np.where(a == 0.0, empty, zero), np.where(a == 0.0, -empty, zero)
 
 
 def _sublevel(g: Expression, symbol: Expression, low: float, high: float) -> tuple[Array, Array]:
@@ -268,8 +259,10 @@ def _sublevel(g: Expression, symbol: Expression, low: float, high: float) -> tup
     if inside is not None:
         return np.array(_edge(holds, low, inside)), np.array(_edge(holds, high, inside))
     slope = _value_of(derivative(g, symbol), symbol)
-    met = [t for t in lowest if value(t) <= MET * (1.0 + abs(slope(t) * t))]
-    return (np.array(met[0]), np.array(met[0])) if met else (np.array(np.inf), np.array(-np.inf))
+    roots = [t for t in lowest if value(t) <= ROW_TOLERANCE * (1.0 + abs(slope(t) * t))]
+    return (
+        (np.array(roots[0]), np.array(roots[0])) if roots else (np.array(np.inf), np.array(-np.inf))
+    )
 
 
 def _value_of(formula: Expression, symbol: Expression) -> Callable[[float], float]:
@@ -294,12 +287,12 @@ def _lowest(g: Expression, symbol: Expression, low: float, high: float) -> list[
 
     Where g is not defined, the operand that is outside its domain says which way to go.
     """
-    first = [(_value_of(base, symbol), relation, _value_of(derivative(base, symbol), symbol))
+    conditions = [(_value_of(base, symbol), relation, _value_of(derivative(base, symbol), symbol))
              for base, relation, _ in domain_conditions(g)]  # fmt: skip
     slope = _value_of(derivative(g, symbol), symbol)
 
     def uphill(t: float) -> float:
-        for base, relation, rise in first:
+        for base, relation, rise in conditions:
             level = base(t)
             if not (level >= 0.0 if relation == ">=" else level > 0.0 or relation == "!="):
                 return -rise(t)

@@ -1,4 +1,4 @@
-"""Numbers from formulas: f, g and their exact derivatives in float64, fleet by fleet.
+"""Evaluation of f, g and their exact derivatives in float64, fleet by fleet.
 
 The public cost of sums counts in the objective's value; its derivatives are those of the epigraph
 form (``certificate.smooth_form``), where it is an agent's.
@@ -23,7 +23,7 @@ from sottovoce.formula.connected import Indices, connected
 from sottovoce.formula.derive import gradient
 from sottovoce.formula.expression import Expression
 from sottovoce.formula.tape import Tape, tape
-from sottovoce.problem.agents import Array, Group, lower_bounds, upper_bounds
+from sottovoce.problem.agents import Array, Group, lower_bounds, state_columns, upper_bounds
 from sottovoce.problem.constraints import Constraint, equalities, row_labels
 from sottovoce.problem.costs import cost_of
 from sottovoce.problem.fleets import Fleet, Index, Scalar, WeightedTerms, fleets_of, row_constants
@@ -32,8 +32,7 @@ from sottovoce.problem.linear_rows import Matrix, sparse
 if TYPE_CHECKING:
     from sottovoce.problem.problem import CloudView, Problem
 
-PIECE = 4096
-"""How many agents of a fleet are evaluated together."""
+PIECE = 4096  # how many agents of a fleet are evaluated together
 
 _DENSE = 0.1  # share of a block's slopes that are not 0 from which dense products are faster
 
@@ -134,19 +133,14 @@ class Formulas:
 @final
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class StateBlock:
-    """States whose second derivatives mix: those of each agent, or of several that a row mixes.
+    """States whose second derivatives mix: those of each agent, or of several that a row mixes."""
 
-    Attributes:
-        index: where the ``count`` x ``dim`` states lie among all, a slice for a stated fleet.
-        rows: the local rows of each agent among all rows, shape (count, R).
-    """
-
-    index: Index
+    index: Index  # where the ``count`` x ``dim`` states lie among all, a slice for a stated fleet
     count: int
     dim: int
-    rows: Indices
+    rows: Indices  # the local rows of each agent among all rows, shape (count, R)
 
-    def of(self, x: NDArray[Scalar]) -> NDArray[Scalar]:
+    def select(self, x: NDArray[Scalar]) -> NDArray[Scalar]:
         """The block's part of the vector ``x`` of all states, shape (count, dim)."""
         return np.reshape(x[self.index], (self.count, self.dim))
 
@@ -170,35 +164,29 @@ def gram(blocks: Sequence[StateBlock], slopes: Matrix, inner: Sequence[Array]) -
     """Return ``J B J'``, shape (m, m), of a Jacobian (m, N) and B with blocks ``inner``."""
     out = np.zeros((slopes.shape[0], slopes.shape[0]))
     for block, b in zip(blocks, inner, strict=True):
-        own = slopes[:, block.index]
-        if own.nnz > _DENSE * own.shape[0] * own.shape[1]:
-            dense = own.toarray()
+        columns = slopes[:, block.index]
+        if columns.nnz > _DENSE * columns.shape[0] * columns.shape[1]:
+            dense = columns.toarray()
             half = np.einsum("mia,iab->mib", dense.reshape(-1, block.count, block.dim), b)
             out += half.reshape(dense.shape) @ dense.T
         else:
             begins = np.arange(block.count + 1)
             diagonal = sparse.bsr_array((b, begins[:-1], begins)).tocsr()
-            out += (own @ diagonal @ own.T).toarray()
+            out += (columns @ diagonal @ columns.T).toarray()
     return out
 
 
 def tangents(
-    blocks: Sequence[StateBlock],
-    slopes: Matrix,
-    free: NDArray[np.bool_],
-    active: NDArray[np.bool_],
+    blocks: Sequence[StateBlock], slopes: Matrix, free: NDArray[np.bool_], active: NDArray[np.bool_]
 ) -> list[Array]:
-    """Return projectors, an array (count, dim, dim) per block, on where states may move.
+    """Return projectors, an array (count, dim, dim) per block, on the tangent space of local rows.
 
-    Args:
-        blocks: of the states.
-        slopes: the Jacobian of all rows; local ones count.
-        free: the states that no bound holds, shape (N,).
-        active: which rows hold, one entry per row.
+    ``slopes`` is the Jacobian of all rows, ``free`` says which states no bound fixes, ``active``
+    which rows are active.
     """
     projectors = []
     for block in blocks:
-        mask = block.of(free)
+        mask = block.select(free)
         projector = np.asarray(mask[:, :, np.newaxis] * np.eye(block.dim))
         if block.rows.size:
             holds = active[block.rows][:, :, np.newaxis] * mask[:, np.newaxis, :]
@@ -220,22 +208,17 @@ def _assembled(entries: Iterable[tuple[Indices, Indices, Array]], shape: tuple[i
 
 
 @final
-class _Member:
-    """A fleet's formulas, and the rows that its agents add to.
-
-    Args:
-        fleet: the agents.
-        local: their local rows, if these count, shape (count, R).
-    """
+class _FleetFormulas:
+    """A fleet's formulas, and the rows that its agents add to; local ones, shape (count, R)."""
 
     def __init__(self, fleet: Fleet, local: Indices) -> None:
         self.fleet, self.local = fleet, local
-        own = fleet.local if local.size else None
-        kept = () if own is None else (*own.inequalities, *own.equalities)
+        local_set = fleet.local if local.size else None
+        rows = () if local_set is None else (*local_set.inequalities, *local_set.equalities)
         self.objective = Formulas([fleet.objective], fleet.group)
-        self.terms = Formulas((*fleet.terms, *kept), fleet.group)
+        self.terms = Formulas((*fleet.terms, *rows), fleet.group)
         self.parts = tuple(fleet.parts())
-        if kept:
+        if rows:
             each = sparse.eye_array(fleet.group.count, format="csr")
             behind = range(len(fleet.terms), len(self.terms.exprs))
             self.parts += (WeightedTerms(rows=local, terms=behind, weights=each),)
@@ -250,8 +233,8 @@ class _Member:
 
     def jacobian(self, x: Array) -> Iterator[tuple[Indices, Indices, Array]]:
         """What the fleet adds to J: rows, columns and values."""
-        columns = self.fleet.of(np.arange(x.size))
-        slopes = self.terms.slopes(self.fleet.of(x))
+        columns = self.fleet.select(np.arange(x.size))
+        slopes = self.terms.slopes(self.fleet.select(x))
         for part in self.parts:
             for t, row, agent, weight in part.entries(self.fleet.group.count):
                 for _, c, slope in (entry for entry in slopes if entry[0] == t):
@@ -261,8 +244,8 @@ class _Member:
         self, formulas: Formulas, x: Array, nu: Array
     ) -> Iterator[tuple[Indices, Indices, Array]]:
         """The second derivatives of ``nu'h``: rows, columns and values."""
-        columns = self.fleet.of(np.arange(x.size))
-        for a, b, value in formulas.curvatures(self.fleet.of(x), nu):
+        columns = self.fleet.select(np.arange(x.size))
+        for a, b, value in formulas.curvatures(self.fleet.select(x), nu):
             yield columns[:, a], columns[:, b], value
 
 
@@ -271,12 +254,8 @@ class Numeric:
     """A problem in float64: objective, constraints and their first and second derivatives.
 
     Vectors x have one entry per scalar state, vectors mu one per row, both in the problem's order.
-    Where local sets count, their rows follow the others, and bounds are the private ones.
-
-    Args:
-        problem: what to evaluate; the public part alone has no objective.
-        families: its rows; the constraints as stated by default.
-        local: whether local sets count.
+    The rows are ``families``, by default the constraints as stated. With ``local`` those of local
+    sets follow, and bounds are the private ones. A public problem alone has no objective.
     """
 
     def __init__(
@@ -294,8 +273,10 @@ class Numeric:
         self._starts = () if whole is None else whole.start
         self.offset = row_constants(stated)
         self._sets = whole.local if local and whole is not None else ()
-        kept = [own.rows for own in self._sets] or [0] * len(self.groups)
-        each = np.repeat(kept, [group.count for group in self.groups])  # local rows of an agent
+        local_rows_of = [local.rows for local in self._sets] or [0] * len(self.groups)
+        each = np.repeat(
+            local_rows_of, [group.count for group in self.groups]
+        )  # local rows of an agent
         begins = self.offset.size + np.cumsum([0, *each])
         objectives = None if whole is None else whole.formulas
         code = {} if whole is None else whole.coded
@@ -304,10 +285,10 @@ class Numeric:
             local_rows = np.zeros((1, 0), dtype=np.int64)
             if fleet.places:
                 first = begins[:-1][fleet.agents]
-                local_rows = first[:, np.newaxis] + np.arange(kept[fleet.places[0]])
-            self.members.append(_Member(fleet, local_rows))
-        ends = np.cumsum([0, *(g.count * g.dim for g in self.groups)])
-        self._code = [(slice(ends[i], ends[i + 1]), f.value) for i, f in code.items()]
+                local_rows = first[:, np.newaxis] + np.arange(local_rows_of[fleet.places[0]])
+            self.members.append(_FleetFormulas(fleet, local_rows))
+        columns = state_columns(self.groups)
+        self._code = [(columns[i], f.value) for i, f in code.items()]
         self.equality: NDArray[np.bool_] = np.zeros(int(begins[-1]), dtype=np.bool_)
         self.equality[: self.offset.size] = equalities(stated)
         for m in self.members:
@@ -335,7 +316,7 @@ class Numeric:
                 shape = {"count": m.fleet.group.count, "dim": m.fleet.group.dim}
                 blocks.append(StateBlock(index=m.fleet.columns, **shape, rows=m.local))
             elif m.fleet.places:
-                columns = m.fleet.of(every)
+                columns = m.fleet.select(every)
                 named += zip(columns, m.local, strict=True)
         named.sort(key=lambda agent: int(agent[0][0]))
         owner = np.zeros(self.size, dtype=np.int64)
@@ -373,17 +354,17 @@ class Numeric:
 
     def objective(self, x: Array) -> float:
         """``sum_i f_i(x_i) + U(s(x))``; NaN where an objective is code without a value."""
-        values = [float(m.objective.values(m.fleet.of(x)).sum()) for m in self.members]
+        values = [float(m.objective.values(m.fleet.select(x)).sum()) for m in self.members]
         if self._coupling is not None:
             values.append(float(cost_of(self._costs, self._coupling.constraints(x))))
-        values += [np.nan if f is None else float(f(x[at])) for at, f in self._code]
+        values += [np.nan if f is None else float(f(x[columns])) for columns, f in self._code]
         return sum(values)
 
     def objective_gradient(self, x: Array) -> Array:
         """The gradients of all ``f_i`` in one vector, shape (N,), without that of U."""
         out = np.zeros(x.size)
         for m in self.members:
-            out[m.fleet.columns] += m.objective.pullback(m.fleet.of(x), np.ones((1, 1))).ravel()
+            out[m.fleet.columns] += m.objective.pullback(m.fleet.select(x), np.ones((1, 1))).ravel()
         return out
 
     def objective_hessian(self, x: Array) -> Matrix:
@@ -398,7 +379,7 @@ class Numeric:
         out[: self.rows] = self.offset
         for m in self.members:
             if m.parts:
-                values = m.terms.values(m.fleet.of(x))
+                values = m.terms.values(m.fleet.select(x))
                 for part in m.parts:
                     out[part.rows] += part.gather(values[part.terms.start : part.terms.stop])
         return out
@@ -408,7 +389,7 @@ class Numeric:
         out = np.zeros(x.size)
         for m in self.members:
             if m.parts:
-                out[m.fleet.columns] += m.terms.pullback(m.fleet.of(x), m.spread(mu)).ravel()
+                out[m.fleet.columns] += m.terms.pullback(m.fleet.select(x), m.spread(mu)).ravel()
         return out
 
     def constraint_hessian(self, x: Array, mu: Array) -> Matrix:
@@ -442,15 +423,15 @@ class Numeric:
         return self._constant + _assembled((e for m in moving for e in m.jacobian(x)), shape)
 
     def label(self, row: int) -> str:
-        """What people call a row."""
+        """The label of a row."""
         labels = row_labels(self.families)
         if row < len(labels):
             return labels[row]
         row -= len(labels)
-        for group, own in zip(self.groups, self._sets, strict=False):
-            if row < group.count * own.rows:
-                return f"{own.labels[row % own.rows]} of {group.name}"
-            row -= group.count * own.rows
+        for group, local in zip(self.groups, self._sets, strict=False):
+            if row < group.count * local.rows:
+                return f"{local.labels[row % local.rows]} of {group.name}"
+            row -= group.count * local.rows
         raise IndexError(row)
 
     def residual(self, x: Array, mu: Array) -> float:
@@ -467,5 +448,5 @@ class Numeric:
 
 def numeric_of(problem: Problem, families: Sequence[Constraint] | None = None) -> Numeric:
     """Return a problem in float64, with its local rows if it has local sets."""
-    plain = all(own.plain(g) for own, g in zip(problem.local, problem.groups, strict=True))
+    plain = all(local.plain(g) for local, g in zip(problem.local, problem.groups, strict=True))
     return Numeric(problem, families, local=not plain)

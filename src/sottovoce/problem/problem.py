@@ -2,7 +2,7 @@
 
 ``CloudView`` holds what the cloud knows (boxes and constraints) and cannot name an objective or a
 local set; ``AgentView`` holds what one agent knows (its objective, set and start) and cannot name a
-constraint; ``Problem`` is both together, for whoever may see everything: a simulation or a study.
+constraint; ``Problem`` is both together, for simulations and studies, which may see everything.
 """
 
 from __future__ import annotations
@@ -20,7 +20,14 @@ from numpy.typing import ArrayLike, NDArray
 from sottovoce.arguments import agent_index, array
 from sottovoce.errors import ProblemError
 from sottovoce.formula.expression import NAN, ZERO, Expression
-from sottovoce.problem.agents import Array, Group, lower_bounds, read_only, upper_bounds
+from sottovoce.problem.agents import (
+    Array,
+    Group,
+    lower_bounds,
+    read_only,
+    state_columns,
+    upper_bounds,
+)
 from sottovoce.problem.code import Objective
 from sottovoce.problem.constraints import Constraint, row_labels
 from sottovoce.problem.costs import Cost, read_cost
@@ -33,9 +40,9 @@ from sottovoce.problem.stating import (
     Row,
     read_constraints,
     read_objectives,
-    resolved,
-    written_cost,
-    written_rows,
+    resolve_agents,
+    stated_cost,
+    stated_rows,
 )
 from sottovoce.problem.sums import SplitConstraints, Sums, sums_of
 from sottovoce.tables import PlainTable, facts_html
@@ -86,11 +93,11 @@ class CloudView:
         return replace(self, cost=None, sums=replace(self.sums, costs=()))
 
     def agent_labels(self) -> list[str]:
-        """What people call the agents, in order."""
+        """The labels of the agents, in order."""
         return [g.label(i) for g in self.groups for i in range(g.count)]
 
     def row_labels(self) -> list[str]:
-        """What people call the constraints, in order."""
+        """The labels of the constraints, in order."""
         return row_labels(self.constraints)
 
     def lower(self) -> Array:
@@ -107,6 +114,15 @@ class CloudView:
         ends = np.cumsum([group.count for group in self.groups])
         index = int(np.searchsorted(ends, number, side="right"))
         return index, number - int(ends[index] - self.groups[index].count)
+
+    def split_states(self, name: str, x: ArrayLike) -> list[Array]:
+        """Take one vector of all states apart: an array (count, d) per group."""
+        requirement = f"one vector of all {self.size} states"
+        flat = array(name, x, requirement)
+        if flat.shape != (self.size,):
+            raise ProblemError(f"{name} must be {requirement}, got shape {flat.shape}")
+        pairs = zip(self.groups, state_columns(self.groups), strict=True)
+        return [flat[columns].reshape(group.count, group.dim) for group, columns in pairs]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -185,24 +201,24 @@ class Problem:
     ) -> None:
         if source is not None and not isinstance(source, Mapping):
             raise ProblemError(f"source must map paths to texts, got {source!r:.60}")
-        rows = written_rows(constraints, "g")
-        own_rows = written_rows([] if local is None else local)
-        stated, wishes, rows, own_rows, plain_cost = resolved(
-            agents, objectives, rows, own_rows, written_cost(cost)
+        rows = stated_rows(constraints, "g")
+        private_rows = stated_rows([] if local is None else local)
+        stated, formulas, rows, private_rows, plain_cost = resolve_agents(
+            agents, objectives, rows, private_rows, stated_cost(cost)
         )
         split = SplitConstraints(stated, read_constraints(rows, stated))
-        groups, private = split.groups, local_rows(own_rows, stated)
+        groups, private = split.groups, local_rows(private_rows, stated)
         sets = tuple(
             local_set(group, public, private[group.name])
-            for group, public in zip(groups, split.kept, strict=True)
+            for group, public in zip(groups, split.local_rows, strict=True)
         )
-        for group, kept in zip(groups, sets, strict=True):
-            require_nonempty(group, kept)
-        stated_as = read_objectives(wishes, stated)
+        for group, agent_set in zip(groups, sets, strict=True):
+            require_nonempty(group, agent_set)
+        read = read_objectives(formulas, stated)
         vars(self).update(
             groups=groups,
-            objectives=tuple(NAN if isinstance(f, Objective) else f for f in stated_as),
-            code=tuple(f if isinstance(f, Objective) else None for f in stated_as),
+            objectives=tuple(NAN if isinstance(f, Objective) else f for f in read),
+            code=tuple(f if isinstance(f, Objective) else None for f in read),
             cloud=_cloud(split, plain_cost),
             local=sets,
             start=tuple(map(read_start, per_group("start", start, groups), groups)),
@@ -256,10 +272,12 @@ class Problem:
     @cached_property
     def fingerprint(self) -> str:
         """A hash of everything: constraints, boxes, objectives, local sets, parameters, starts."""
-        own = tuple((row.g, row.equality) for kept in self.local for row in kept.stated)
+        private = tuple(
+            (row.g, row.equality) for agent_set in self.local for row in agent_set.stated
+        )
         parts = (self.groups, self.constraints, *_content(self.cloud.cost))
         parts += (*self.objectives, *self.start)
-        return fingerprint(*parts, *((own,) if own else ()))
+        return fingerprint(*parts, *((private,) if private else ()))
 
     @property
     def coded(self) -> dict[int, Objective]:
@@ -288,7 +306,7 @@ class Problem:
         """What an agent, named by its label or its place, from 0, knows."""
         index, place = self.cloud.locate(agent)
         group = self.groups[index]
-        own = self.fallback[index]
+        fallback = self.fallback[index]
         return AgentView(
             name=group.label(place),
             symbols=group.symbols,
@@ -296,33 +314,28 @@ class Problem:
             upper=group.upper[place],
             objective=group.fill(self.objectives[index], place),
             start=self.start[index][place],
-            fallback=None if own is None else own[place],
+            fallback=None if fallback is None else fallback[place],
             local=self.local[index].of_agent(group, place),
             code=self.code[index],
         )
 
     def evaluate(self, x: ArrayLike) -> Evaluation:
         """The objective and every public constraint at x, all states in one vector."""
-        flat = array("x", x, f"one vector of all {self.size} states")
-        if flat.shape != (self.size,):
-            raise ProblemError(
-                f"x must be one vector of all {self.size} states, got shape {flat.shape}"
-            )
-        numeric = Numeric(self)
+        numeric, parts = Numeric(self), self.cloud.split_states("x", x)
+        flat = np.concatenate([part.ravel() for part in parts])
         rows, equality = [numeric.constraints(flat)], [numeric.equality]
-        ends = np.cumsum([group.count * group.dim for group in self.groups])
-        parts = zip(self.groups, np.split(flat, ends[:-1]), strict=True)
-        agents = {s: (g, part.reshape(g.count, g.dim)) for g, part in parts for s in g.symbols}
-        for own in self.cloud.separable:
-            group, states = next(agents[s] for s in own.formulas[0].symbols if s in agents)
-            values = Formulas(own.formulas, group).values(states)[0]
-            rows.append(values[[np.argmax(violation(values, np.array(own.equality)))]])
-            equality.append(np.array([own.equality]))
+        pairs = zip(self.groups, parts, strict=True)
+        agents = {s: (g, states) for g, states in pairs for s in g.symbols}
+        for row in self.cloud.separable:
+            group, states = next(agents[s] for s in row.formulas[0].symbols if s in agents)
+            values = Formulas(row.formulas, group).values(states)[0]
+            rows.append(values[[np.argmax(violation(values, np.array(row.equality)))]])
+            equality.append(np.array([row.equality]))
         with np.errstate(all="ignore"):
             return Evaluation(
                 objective=numeric.objective(flat),
                 rows=read_only(np.concatenate(rows)),
-                labels=(*self.cloud.row_labels(), *(own.name for own in self.cloud.separable)),
+                labels=(*self.cloud.row_labels(), *(row.name for row in self.cloud.separable)),
                 equality=np.concatenate(equality),
             )
 
@@ -356,8 +369,8 @@ class Problem:
         return f"Problem(agents={self.agents}, constraints={self.rows}, states={self.size})"
 
     def _repr_html_(self) -> str:
-        local = sum(group.count for group, own in zip(self.groups, self.local, strict=True)
-                    if own.rows)  # fmt: skip
+        pairs = zip(self.groups, self.local, strict=True)
+        local = sum(group.count for group, agent_set in pairs if agent_set.rows)
         return facts_html(
             "Problem",
             agents=f"{self.agents:,}",
@@ -429,32 +442,32 @@ def _cloud(split: SplitConstraints, formula: Expression | None) -> CloudView:
     cost = None if formula is None else read_cost(formula, groups)
     rows = [*families, *(() if cost is None else cost.families)]
     used = {s for family in rows for part in family.sums for h in part.terms for s in h.symbols}
-    used |= {s for own in split.own for s in own.rest[0].symbols}
+    used |= {s for row in split.separable for s in row.rest[0].symbols}
     public = {
         group.name: replace(
             group, parameters={s: a for s, a in group.parameters.items() if s in used}
         )
         for group in groups
     }
-    constraints = tuple(family.over(public) for family in families)
-    held = tuple(public.values())
+    constraints = tuple(family.with_groups(public) for family in families)
+    public_groups = tuple(public.values())
     if cost is not None:
-        cost = replace(cost, families=tuple(f.over(public) for f in cost.families))
+        cost = replace(cost, families=tuple(f.with_groups(public) for f in cost.families))
     elif not constraints:
         raise ProblemError(
             "a problem needs at least one constraint that couples agents, or a public cost, got "
             "none: let every agent minimise its objective alone"
         )
-    kept = tuple(tuple((row.g, row.equality) for row in own) for own in split.kept)
+    local = tuple(tuple((row.g, row.equality) for row in rows) for rows in split.local_rows)
     return CloudView(
-        groups=held,
+        groups=public_groups,
         constraints=constraints,
         cost=cost,
-        sums=sums_of(held, constraints, cost),
-        separable=tuple(split.own),
-        local_rows=split.kept,
+        sums=sums_of(public_groups, constraints, cost),
+        separable=tuple(split.separable),
+        local_rows=split.local_rows,
         fingerprint=fingerprint(
-            held, constraints, *((kept,) if any(kept) else ()), *_content(cost)
+            public_groups, constraints, *((local,) if any(local) else ()), *_content(cost)
         ),
     )
 

@@ -16,8 +16,7 @@ from sottovoce.formula.derive import QuadraticForm, definiteness, ldl, quadratic
 from sottovoce.formula.expression import Expression, number, scalar
 from sottovoce.problem.agents import Array
 
-Exact: TypeAlias = NDArray[np.object_]
-"""An array of fractions."""
+Exact: TypeAlias = NDArray[np.object_]  # an array of fractions
 
 _MARGIN = Fraction(1, 2**32)  # how much more weight squares get whose numbers had to be rounded
 _RESOLUTION = (
@@ -27,21 +26,13 @@ _RESOLUTION = (
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Squares:
-    """``g(x) <= sum_k w_k (a_k'x - m_k)^2 + rest(x) + c``, an equality up to rounding upwards.
+    """``g(x) <= sum_k w_k (a_k'x - m_k)^2 + rest(x) + c``, an equality up to rounding upwards."""
 
-    Attributes:
-        sums: ``a_k'x``.
-        weights: w_k, positive.
-        centres: m_k.
-        rest: a sum of convex terms that name one agent each; 0 if nothing is left.
-        constant: c.
-    """
-
-    sums: tuple[Expression, ...]
-    weights: tuple[Fraction, ...]
-    centres: tuple[Fraction, ...]
-    rest: Expression
-    constant: Fraction
+    sums: tuple[Expression, ...]  # ``a_k'x``
+    weights: tuple[Fraction, ...]  # w_k, positive
+    centres: tuple[Fraction, ...]  # m_k
+    rest: Expression  # a sum of convex terms that name one agent each; 0 if nothing is left
+    constant: Fraction  # c
 
     def __len__(self) -> int:
         return len(self.sums) + (not self.rest.is_zero)
@@ -53,10 +44,7 @@ def sum_of_squares(g: Expression, owners: Mapping[Expression, str]) -> Squares |
     Two ways are tried and the one with fewer sums is taken: all of Q as squares, completed so that
     nothing is left; and Q less as much of its agents' own blocks as leaves it semidefinite. The
     first is exact rational arithmetic (``Q = L D L'``); the second is rounded so that the result is
-    never below g.
-
-    Returns:
-        None if g is not such a form, not convex, or large.
+    never below g. None if g is not such a form, not convex, or large.
     """
     form = quadratic_form(g)
     if form is None or not any(map(any, form.quadratic)):

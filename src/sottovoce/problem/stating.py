@@ -1,4 +1,4 @@
-"""What people state, read and checked: agents, objectives, constraints and starts."""
+"""Statements read and checked: agents, objectives, constraints and starts."""
 
 from __future__ import annotations
 
@@ -39,56 +39,47 @@ from sottovoce.problem.agents import (
     rewritten,
 )
 from sottovoce.problem.code import Objective
-from sottovoce.problem.constraints import Constraint, Hard, Total, one_by_one, without_rows
+from sottovoce.problem.constraints import Constraint, Hard, Total, over_named_agents, without_rows
 from sottovoce.problem.costs import plain_cost
 
 _WORD = re.compile(r"[^\W\d]\w*")
 _MOST_PIECES = 64
 
 
-class Written(NamedTuple):
-    """A row as people write it.
+class StatedRow(NamedTuple):
+    """A row as people write it."""
 
-    Attributes:
-        name: what they call it, ``g1``, ``g2``, ... in order, or nothing.
-        row: a comparison, text, a family of constraints, or a row that was read before.
-        hard: whether a physical limit stands behind it, see ``hard``.
-    """
-
-    name: str
-    row: object
-    hard: bool = False
+    name: str  # its label, ``g1``, ``g2``, ... in order, or empty
+    row: object  # a comparison, text, a family of constraints, or a row that was read before
+    hard: bool = False  # whether a physical limit stands behind it, see ``hard``
 
 
-def written_rows(statement: object, prefix: str = "") -> list[Written]:
-    """Return the rows of a mapping, a list or one row; arrays of rows are written out.
+def stated_rows(statement: object, prefix: str = "") -> list[StatedRow]:
+    """Return the rows of a mapping from names, a list or one row; arrays of rows are written out.
 
-    Args:
-        statement: a mapping from names to rows, a list of rows, or one row.
-        prefix: rows of a list are called ``prefix1``, ``prefix2``, ...; without it they have no
-            names.
+    Rows of a list are called ``prefix1``, ``prefix2``, ...; without a prefix they have no names.
     """
     if isinstance(statement, Mapping):
         pairs = [(str(name), row) for name, row in statement.items()]
     else:
         listed = list(statement) if isinstance(statement, (list, tuple)) else [statement]
         pairs = [(f"{prefix}{j + 1}" if prefix else "", row) for j, row in enumerate(listed)]
-    rows: list[Written] = []
+    rows: list[StatedRow] = []
     for name, row in pairs:
-        if isinstance(row, Written):
+        if isinstance(row, StatedRow):
             rows.append(row)
         elif isinstance(row, Hard):
-            rows += (one._replace(hard=True) for one in written_rows({name: row.row}))
+            rows += (one._replace(hard=True) for one in stated_rows({name: row.row}))
         elif isinstance(row, (np.ndarray, list, tuple)):
             flat = np.ravel(np.asarray(row, dtype=object))
-            rows += map(Written, _labels(name, flat.size), flat)
+            rows += map(StatedRow, _labels(name, flat.size), flat)
         else:
-            rows.append(Written(name, row))
+            rows.append(StatedRow(name, row))
     return rows
 
 
 def _labels(name: str, count: int) -> list[str]:
-    """What people call the rows of one statement, which may have no name."""
+    """The labels of the rows of one statement, which may have no name."""
     if count == 1 or not name:
         return [name] * count
     return [f"{name}[{k + 1}]" for k in range(count)]
@@ -96,17 +87,11 @@ def _labels(name: str, count: int) -> list[str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Row:
-    """One row ``g(x) <= 0`` or ``g(x) = 0``.
+    """One row ``g(x) <= 0`` or ``g(x) = 0``."""
 
-    Attributes:
-        g: the formula.
-        equality: whether it must be 0.
-        written: the row as it was stated.
-    """
-
-    g: Expression
-    equality: bool
-    written: str | Relation
+    g: Expression  # the formula
+    equality: bool  # whether it must be 0
+    written: str | Relation  # the row as it was stated
 
     @property
     def label(self) -> str:
@@ -134,13 +119,13 @@ def read_row(statement: object, symbols: Mapping[str, Expression], where: str) -
     return Row(g=g, equality=equality, written=statement)
 
 
-def resolved(
+def resolve_agents(
     agents: object,
     objectives: object,
-    constraints: Sequence[Written],
-    local: Sequence[Written],
+    constraints: Sequence[StatedRow],
+    local: Sequence[StatedRow],
     cost: Expression | None,
-) -> tuple[tuple[Group, ...], list[object], list[Written], list[Written], Expression | None]:
+) -> tuple[tuple[Group, ...], list[object], list[StatedRow], list[StatedRow], Expression | None]:
     """Find the agents of a statement, and write it in plain symbols.
 
     Agents are groups of one if they were given by their names, or if a formula names single ones;
@@ -240,7 +225,7 @@ def _plain(row: object, named: Collection[Agents]) -> object:
         plain = part.mapped(lambda h: canonical(rewritten(h, {})))
         sums.append(replace(plain, group=owner.fleet if owner else part.group))
     total = Total(sums=tuple(singles), rest=row.rest, offset=row.offset, linear=row.linear)
-    total = one_by_one(total)
+    total = over_named_agents(total)
     linear = total.linear
     if linear is not None:
         linear = replace(linear, symbols=tuple(rewritten(s, {}) for s in linear.symbols))
@@ -260,14 +245,14 @@ def _plain_objectives(
     return [rewritten(f, {}) if isinstance(f, Expression) else f for f in stated]
 
 
-def _per_agent(stated: Written, named: Collection[Agents]) -> list[Written]:
+def _per_agent(stated: StatedRow, named: Collection[Agents]) -> list[StatedRow]:
     """A local row; a template's written out for agents that are stated one by one."""
     row, name = stated.row, stated.name
     if not isinstance(row, Relation):
         return [stated]
     sides = _for_each((row.left, row.right), named)
     return [
-        Written(name and f"{name} {i + 1}", Relation(left, row.sign, right), stated.hard)
+        StatedRow(name and f"{name} {i + 1}", Relation(left, row.sign, right), stated.hard)
         for i, (left, right) in enumerate(sides)
     ] or [stated]
 
@@ -322,7 +307,7 @@ def read_objectives(
     return tuple(exprs)
 
 
-def written_cost(cost: object) -> Expression | None:
+def stated_cost(cost: object) -> Expression | None:
     """Return ``cost=`` as a formula: one, or a total or an array of one row."""
     if cost is None:
         return None
@@ -339,7 +324,7 @@ def written_cost(cost: object) -> Expression | None:
 
 
 def read_constraints(
-    written: Sequence[Written], groups: tuple[Group, ...]
+    written: Sequence[StatedRow], groups: tuple[Group, ...]
 ) -> tuple[Constraint, ...]:
     """Return the families of ``constraints=``, in order."""
     owner = {s: g for g in groups for s in (*g.symbols, *g.parameters)}
@@ -355,7 +340,7 @@ def read_constraints(
 
 
 def _require_one_fleet(g: Expression, owner: Mapping[Expression, Group], where: str) -> None:
-    """Refuse a fleet's state or parameters beside anybody else's."""
+    """Refuse a fleet's state or parameters beside those of other agents."""
     used = g.symbols
     named = {owner[s].name: owner[s] for s in used}
     for group in named.values():
@@ -371,7 +356,7 @@ def _require_one_fleet(g: Expression, owner: Mapping[Expression, Group], where: 
 
 
 def _formula_constraints(
-    written: Written, symbols: Mapping[str, Expression], owner: Mapping[Expression, Group]
+    written: StatedRow, symbols: Mapping[str, Expression], owner: Mapping[Expression, Group]
 ) -> Iterator[Constraint]:
     where = f"constraint {written.name}"
     row = read_row(written.row, symbols, where)

@@ -1,4 +1,4 @@
-"""What couples agents, as sums and a public set: ``s(x) = sum_i h_i(x_i)`` must lie in C.
+"""The sums that couple agents, and their public set: ``s(x) = sum_i h_i(x_i)`` must lie in C.
 
 Every stated constraint becomes some sums of terms that name one agent each, and a set that these
 sums must lie in: an interval where the terms already are a sum, a region ``{phi(u) <= 0}`` of
@@ -67,22 +67,18 @@ class SplitConstraints:
     are on one component. A row of a named agent that the rules do not show to be convex stays a
     constraint with a price, which a certificate may prove convex.
 
-    Args:
-        stated: the agents, with their boxes as stated.
-        families: the constraints.
-
     Attributes:
         coupling: the constraints that couple agents: weights where a family is linear, formulas
             elsewhere.
-        own: those that name one agent, or the agents of one fleet one by one, a row each.
+        separable: those that name one agent, or the agents of one fleet one by one, a row each.
     """
 
     def __init__(self, stated: Sequence[Group], families: Sequence[Constraint]) -> None:
         self._boxes = {group.name: group for group in stated}
         self._owner = {s: g.name for g in stated for s in (*g.symbols, *g.parameters)}
-        self._kept: dict[str, list[Row]] = {group.name: [] for group in stated}
+        self._local_rows: dict[str, list[Row]] = {group.name: [] for group in stated}
         self.coupling: list[Constraint] = []
-        self.own: list[Constraint] = []
+        self.separable: list[Constraint] = []
         single = (group for group in stated if group.count == 1)
         numbers = {s: number(float(a[0])) for g in single for s, a in g.parameters.items()}
         for family in families:
@@ -96,9 +92,9 @@ class SplitConstraints:
         return tuple(replace(g, parameters={}) if g.count == 1 else g for g in self._boxes.values())
 
     @property
-    def kept(self) -> tuple[tuple[Row, ...], ...]:
-        """Of ``own``, per group, the rows that are no bounds: its agents' sets have them."""
-        return tuple(map(tuple, self._kept.values()))
+    def local_rows(self) -> tuple[tuple[Row, ...], ...]:
+        """Of ``separable``, per group, the rows that are no bounds: its agents' sets have them."""
+        return tuple(map(tuple, self._local_rows.values()))
 
     def _split(self, part: Constraint) -> None:
         if part.sums:
@@ -132,14 +128,14 @@ class SplitConstraints:
         row = Row(g=g, equality=stated.equality, written=stated.name)
         if stated.linear is None:
             rules = rules_of(group)
-            if not (rules.affine(g) if row.equality else rules.of(g).is_convex):
+            if not (rules.affine(g) if row.equality else rules.curvature(g).is_convex):
                 if group.count == 1:
                     return False
                 require_convex_row(row, group, where)
-        self.own.append(replace(stated, rest=stated.named, linear=None))
+        self.separable.append(replace(stated, rest=stated.named, linear=None))
         ends = component_bounds(group, row, (group.lower, group.upper), where)
         if ends is None:
-            self._kept[name].append(row)
+            self._local_rows[name].append(row)
         else:
             lower, upper = map(read_only, ends)
             self._boxes[name] = replace(group, lower=lower, upper=upper)
@@ -184,61 +180,38 @@ def _without_single(family: Constraint) -> list[Constraint]:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Region:
-    """Sums that a public convex set holds together: ``phi(u) <= 0``.
+    """Sums that a public convex set holds together: ``phi(u) <= 0``."""
 
-    Attributes:
-        name: what people call the stated constraint.
-        stated: its row of g, from 0.
-        rows: the sums u, from 0, which phi calls ``symbols``.
-        phi: convex, and nondecreasing in every sum whose terms are not affine.
-    """
-
-    name: str
-    stated: int
-    rows: tuple[int, ...]
+    name: str  # the label of the stated constraint
+    stated: int  # its row of g, from 0
+    rows: tuple[int, ...]  # the sums u, from 0, which phi calls ``symbols``
     symbols: tuple[Expression, ...]
-    phi: Expression
+    phi: Expression  # convex, and nondecreasing in every sum whose terms are not affine
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Origin:
-    """Which sums a family of stated constraints became.
-
-    Attributes:
-        first: its first sum, from 0, of ``count``; row r of a family of several rows has its sum
-            at ``first + r``.
-        as_stated: whether its rows were sums already, so that their prices are its multipliers.
-        how: how it was written as sums, for people.
-    """
+    """Which sums a family of stated constraints became."""
 
     name: str
-    first: int
+    first: int  # its first sum, from 0, of ``count``; that of row r is at ``first + r``
     count: int
-    as_stated: bool
-    how: str
+    as_stated: bool  # whether its rows were sums already, so that their prices are its multipliers
+    how: str  # how it was written as sums, in words
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Sums:
-    """The sums that couple agents and the set C that they must lie in.
+    """The sums that couple agents and the set C that they must lie in."""
 
-    Attributes:
-        families: rows ``sum_i h_i(x_i)``, in order; their offsets are 0, and every term of a
-            formula over named agents names one of them.
-        lower: least value of each sum, shape (p,); minus infinity where C has no such bound.
-        upper: largest value, likewise.
-        regions: what else holds sums; no sum is in two of them, and one that is in a region has
-            no bounds.
-        origins: for each stated family of constraints, which sums it became and why.
-        costs: what groups of sums add to the public cost; no sum is in two, none in a region.
-    """
-
+    # rows ``sum_i h_i(x_i)``, in order; their offsets are 0, and every term of a formula over named
+    # agents names one of them
     families: tuple[Constraint, ...]
-    lower: Array
-    upper: Array
-    regions: tuple[Region, ...]
-    origins: tuple[Origin, ...]
-    costs: tuple[CostTerm, ...] = ()
+    lower: Array  # least value of each sum, shape (p,); minus infinity where C has no such bound
+    upper: Array  # largest value, likewise
+    regions: tuple[Region, ...]  # disjoint; a sum in a region has no bounds
+    origins: tuple[Origin, ...]  # for each stated family, which sums it became and why
+    costs: tuple[CostTerm, ...] = ()  # of disjoint groups of sums, none of them in a region
 
     @property
     def count(self) -> int:
@@ -246,7 +219,7 @@ class Sums:
         return int(self.lower.size)
 
     def labels(self) -> list[str]:
-        """What people call the sums, in order."""
+        """The labels of the sums, in order."""
         return row_labels(self.families)
 
     @property
@@ -288,9 +261,9 @@ def contributions(sums: Sums, group: Group) -> Mapping[int, Expression]:
             if terms:
                 by_sum[first + row] = add(*terms)
         if family.linear is not None:
-            mine = family.linear.of(states)
-            rows = np.flatnonzero(np.diff(mine.indptr)).tolist()
-            by_sum |= {first + r: mine.formula(r) for r in rows}
+            own_part = family.linear.select(states)
+            rows = np.flatnonzero(np.diff(own_part.indptr)).tolist()
+            by_sum |= {first + r: own_part.formula(r) for r in rows}
     return dict(sorted(by_sum.items()))
 
 
@@ -309,7 +282,7 @@ def agents_of(sums: Sums, groups: Sequence[Group]) -> NDArray[np.int64]:
 
 @final
 class _SumsBuilder:
-    """Adds one family of constraints after the other; ``owners`` says whose each component is."""
+    """Adds one family of constraints after the other; ``owners`` has the agent of each state."""
 
     def __init__(self, owners: Owners) -> None:
         self.owners = owners
@@ -384,20 +357,20 @@ class _SumsBuilder:
         rows: list[int] = []
         negative: dict[Expression, Expression] = {}
         for stated in cost.families:
-            mine = row_keys(stated)
+            stated_keys = row_keys(stated)
             symbols = cost.symbols[len(rows) : len(rows) + stated.rows]
-            if all(key in known for key in mine) and norms.isdisjoint(symbols):
-                rows += [known[key][0] for key in mine]
-                signs = zip(symbols, mine, strict=True)
+            if all(key in known for key in stated_keys) and norms.isdisjoint(symbols):
+                rows += [known[key][0] for key in stated_keys]
+                signs = zip(symbols, stated_keys, strict=True)
                 negative |= {s: negate(s) for s, key in signs if known[key][1] < 0}
                 continue
             rows += range(self.rows, self.rows + stated.rows)
             for family in _without_single(stated):
-                bent, linear = family.rest, family.linear
+                rest, linear = family.rest, family.linear
                 if linear is None:
-                    bent, linear = _take_out_linear(bent, self.owners)
+                    rest, linear = _take_out_linear(rest, self.owners)
                 free = np.full(family.rows, np.inf)
-                self._add_family(replace(family, rest=bent, linear=linear), -free, free)
+                self._add_family(replace(family, rest=rest, linear=linear), -free, free)
         formula = substitute(cost.formula, negative)
         self.costs += cost_terms(replace(cost, formula=formula), rows)
 

@@ -18,12 +18,9 @@ _SAVE_SECONDS = 10.0  # between two savings
 
 @final
 class Checkpoint:
-    """A file that is rewritten now and then with all that rounds change.
+    """A file that is rewritten every few seconds with the ``arrays`` that rounds change.
 
-    Args:
-        path: the file.
-        identity: a file of another simulation is refused.
-        arrays: what rounds change.
+    A file of another ``identity`` belongs to another simulation and is refused.
     """
 
     def __init__(

@@ -30,8 +30,7 @@ if TYPE_CHECKING:
 
 _Kind = TypeVar("_Kind", "Result", "Trace", "Transcript", "Assessment", "PriceMemory")
 
-FORMAT = 7
-"""The version of result files; a file with a higher one is refused."""
+FORMAT = 7  # the version of result files; a file with a higher one is refused
 
 SADDLE_STATES = 3000
 """States of a problem up to which its saddle point is worked out for nothing but comparison."""
@@ -92,13 +91,13 @@ class Assessment:
 
     Attributes:
         groups: name, number of agents and components of each group of agents.
-        row_labels: what people call the constraints.
+        row_labels: the labels of the constraints.
         equality: which of them must be 0.
         scale: what a violation of each is measured against (``certificate.contributions``).
         rows: ``g_j`` of the answer, shape (runs, m).
         objective: ``sum_i f_i`` of the answer, shape (runs,).
         best: the objective at the saddle point; not a number if that is not known.
-        price_labels: what people call what has a price: the sums, or with gradient steps the
+        price_labels: the labels of what has a price: the sums, or with gradient steps the
             constraints.
         sigma: the standard deviation of their noise, empty without noise.
         deviation: the standard deviation of every component of x, from sigma and T at the saddle
@@ -121,7 +120,7 @@ class Assessment:
     promise: str
 
     def state_labels(self) -> Iterator[str]:
-        """What people call the components of x, in order."""
+        """The labels of the components of x, in order."""
         for name, count, dim in self.groups:
             for agent in range(count):
                 label = name if count == 1 else f"{name}{agent + 1}"

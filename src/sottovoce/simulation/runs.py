@@ -1,4 +1,4 @@
-"""Runs of whole rounds: the request, what a problem's simulations share, every run's states."""
+"""Simulated runs: the request, the layout that all runs of a problem share, every run's states."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import pairwise
 from typing import Literal, TypeAlias, final
 from weakref import WeakKeyDictionary
 
@@ -22,15 +21,9 @@ from sottovoce.formula.expression import Expression, number
 from sottovoce.formula.tape import Tape, tape
 from sottovoce.kernels.cloud_kernel import CloudKernel, make_cloud, price_memory
 from sottovoce.kernels.fleet_kernel import MEASURES, FleetKernel, FleetStates
-from sottovoce.kernels.run_kernel import (
-    PythonRun,
-    Release,
-    Run,
-    Task,
-    stream_seed,
-)
+from sottovoce.kernels.run_kernel import PythonRun, Release, Run, Task, stream_seed
 from sottovoce.privacy.noise_plan import NoisePlan
-from sottovoce.problem.agents import Array, Group
+from sottovoce.problem.agents import Array, Group, state_columns
 from sottovoce.problem.code import Objective, Watched
 from sottovoce.problem.constraints import named_rows
 from sottovoce.problem.costs import cost_of
@@ -47,16 +40,7 @@ _FINEST_GRID = 2.0**-60  # the grid of a sum that no agent moves and that has no
 @final
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class SimulationRequest:
-    """A checked request with all that it is about, ready to be sent anywhere.
-
-    Attributes:
-        first: the number of the first run, from 0; run r depends on (seed, r) alone.
-        start: x at the start, per group (count, d), before projection onto the domain.
-        price0: prices, or multipliers, at the start.
-        saddle: x_hat and the prices there, if known.
-        marks: after how many rounds to measure, in order.
-        warm: what the cloud begins with.
-    """
+    """A checked request with its problem and plan, picklable."""
 
     problem: Problem
     plan: NoisePlan | None
@@ -64,13 +48,13 @@ class SimulationRequest:
     rounds: int
     runs: int
     seed: int
-    first: int = 0
-    start: tuple[Array, ...]
-    price0: Array
-    saddle: Saddle | None
-    marks: NDArray[np.int64]
+    first: int = 0  # the number of the first run, from 0; run r depends on (seed, r) alone
+    start: tuple[Array, ...]  # x per group, (count, d), before projection onto the domain
+    price0: Array  # prices, or multipliers, at the start
+    saddle: Saddle | None  # x_hat and the prices there, if known
+    marks: NDArray[np.int64]  # after how many rounds to measure, in order
     transcript: bool
-    warm: PriceMemory | None = None
+    warm: PriceMemory | None = None  # what the cloud begins with
 
     @property
     def gradient(self) -> bool:
@@ -103,37 +87,20 @@ class SimulationRequest:
 @final
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Layout:
-    """What all simulations of a problem with one plan, or with none, share.
+    """The layout that all simulations of a problem with one plan, or without, share."""
 
-    Attributes:
-        size: how many states there are.
-        domain: the groups with the bounds that their agents keep to.
-        sigma: the standard deviation of the noise of every sum, or row of g; 0 for none.
-        entries: that of the released gradient entries by (row, column).
-        grid: the public grid that contributions are rounded to, as agents send them, one per sum;
-            None if they are not.
-        public: what is public of the sums: units, noise and what of C is aimed at.
-        kernels: one per fleet, named agents of one template together; none for named agents with
-            gradient steps, which run in lanes.
-        offset: the constants of the rows.
-        code: objectives that are code, with where their states lie.
-        nonlinear: constraints over named agents whose sums do not show how much they are violated.
-        named_columns: where the states of named agents lie, the arguments of ``nonlinear``.
-        noise: what noise there is, in words.
-    """
-
-    size: int
-    domain: tuple[Group, ...]
-    sigma: Array
-    entries: Mapping[tuple[int, int], float]
-    grid: Array | None
-    public: PublicSum
-    kernels: Sequence[FleetKernel]
-    offset: Array
-    code: Sequence[tuple[slice, Objective]]
-    nonlinear: Tape | None
-    named_columns: NDArray[np.int64]
-    noise: str
+    size: int  # how many states there are
+    domain: tuple[Group, ...]  # the groups with the bounds that their agents keep to
+    sigma: Array  # the standard deviation of the noise of every sum, or row of g; 0 for none
+    entries: Mapping[tuple[int, int], float]  # that of gradient entries by (row, column)
+    grid: Array | None  # of every sum, to which contributions are rounded; None if they are not
+    public: PublicSum  # what is public of the sums: units, noise and what of C is aimed at
+    kernels: Sequence[FleetKernel]  # one per fleet; none if named agents take gradient steps
+    offset: Array  # the constants of the rows
+    code: Sequence[tuple[slice, Objective]]  # objectives that are code, with where their states lie
+    nonlinear: Tape | None  # constraints over named agents whose sums do not show violations
+    named_columns: NDArray[np.int64]  # where its arguments, the states of named agents, lie
+    noise: str  # what noise there is, in words
 
     def assemble(self, fleets: Sequence[FleetStates], part: Literal["answer", "states"]) -> Array:
         """Return the answer or the last states of all agents, in the problem's order."""
@@ -148,7 +115,7 @@ _layouts: WeakKeyDictionary[Problem, tuple[NoisePlan | None, bool, Layout]] = We
 
 
 def layout_of(problem: Problem, plan: NoisePlan | None, *, gradient: bool) -> Layout:
-    """Return what simulations of a problem, a plan and a kind of algorithm share."""
+    """Return the layout of a problem, a plan and a kind of algorithm."""
     known_plan, known_gradient, layout = _layouts.get(problem, (None, gradient, None))
     if layout is None or known_plan is not plan or known_gradient != gradient:
         layout = _lay_out(problem, plan, gradient=gradient)
@@ -177,7 +144,7 @@ def _lay_out(problem: Problem, plan: NoisePlan | None, *, gradient: bool) -> Lay
             "seed, hence not private"
         )
     domain = own_domain(groups, public_groups, problem.local)
-    columns = _columns(groups)
+    columns = state_columns(groups)
     named = [i for i, group in enumerate(groups) if group.count == 1]
     nonlinear = () if gradient else _nonlinear_constraints(problem)
     return Layout(
@@ -196,12 +163,6 @@ def _lay_out(problem: Problem, plan: NoisePlan | None, *, gradient: bool) -> Lay
         named_columns=np.concatenate([np.zeros(0, np.int64), *(np.r_[columns[i]] for i in named)]),
         noise=noise,
     )
-
-
-def _columns(groups: Sequence[Group]) -> list[slice]:
-    """Where the states of every group lie among all."""
-    ends = np.cumsum([0, *(group.count * group.dim for group in groups)]).tolist()
-    return [slice(first, last) for first, last in pairwise(ends)]
 
 
 def _nonlinear_constraints(problem: Problem) -> tuple[Expression, ...]:
@@ -236,7 +197,7 @@ def _gradient_fleets(problem: Problem) -> list[Fleet]:
     named = [i for i, group in enumerate(groups) if group.count == 1]
     if not named:
         return fleets
-    columns, rows = _columns(groups), enumerate(named_rows(problem.constraints))
+    columns, rows = state_columns(groups), enumerate(named_rows(problem.constraints))
     one_agent = Fleet(
         group=Group(
             name="named",
@@ -273,7 +234,7 @@ def _with_warning(group: Group, code: Objective) -> Watched:
 
 @final
 class Runs:
-    """The states of all runs, and what advances them, with at most so many threads.
+    """The states of all runs, advanced by at most ``threads`` threads.
 
     Attributes:
         trace: what was measured, shape (runs, marks, ``QUANTITIES``).
@@ -317,7 +278,7 @@ class Runs:
         return PythonRun(fleets, release, cloud, algorithm.theta)
 
     def tasks(self, done: int, until: int, steps: Array) -> list[Task]:
-        """What takes all runs through rounds ``done + 1 .. until``: each run, or a team's parts.
+        """The tasks of rounds ``done + 1 .. until``: one per run, or per thread of a single run.
 
         Several tasks run at the same time. ``steps`` is of ``SimulationRequest.steps``.
         """
@@ -328,11 +289,11 @@ class Runs:
         tasks: list[Task] = [
             partial(advance, run, done, until, steps) for run in range(len(self._runs))
         ]
-        # Code may mind threads: one takes all runs.
+        # Code need not be thread-safe: one thread takes all runs.
         return [partial(_run_serially, tasks)] if self._in_python else tasks
 
     def _prepare(self, run: int, done: int, until: int, steps: Array) -> tuple[list[Task], Task]:
-        """What takes a run through some rounds, and what keeps the records afterwards."""
+        """The tasks of some rounds of a run, and the one that records them afterwards."""
         s = self._request
         first, last = s.records(done, until)
         trace = np.empty((last - first, 3 * s.price0.size + len(MEASURES)))
@@ -410,7 +371,7 @@ class Runs:
         return np.array(list(nearest)).reshape(points.shape)
 
     def arrays(self) -> dict[str, Array]:
-        """Everything that rounds change, for a checkpoint."""
+        """The mutable arrays, for a checkpoint."""
         arrays = {"trace": self.trace, "transcript": self.transcript}
         for place, run in enumerate(self._runs):
             arrays |= {f"{name}{place}": array for name, array in _cloud_arrays(run).items()}
@@ -420,7 +381,7 @@ class Runs:
         return arrays
 
     def final(self) -> dict[str, NDArray[np.generic]]:
-        """Where every run ended, as a ``Result`` has it."""
+        """The final states of every run, as fields of a ``Result``."""
         assemble, states = self._layout.assemble, [_cloud_arrays(run) for run in self._runs]
         ends: dict[str, NDArray[np.generic]] = {
             "x": np.array([assemble(run.fleets, "answer") for run in self._runs]),
@@ -443,7 +404,7 @@ class Runs:
 
 
 def _cloud_arrays(run: Run | PythonRun) -> dict[str, Array]:
-    """What a run remembers beside its agents' states; of multipliers the last are the answer."""
+    """The cloud's arrays of a run; of multipliers the last are the answer."""
     if run.cloud is None:
         return {"price": run.mu, "answer": run.mu, "failed": run.failed_round}
     cloud = {name: getattr(run.cloud, name) for name in ("price", "answer", "released", "memory")}

@@ -1,4 +1,4 @@
-"""Work in many places: tasks on any executor, answers in the order of the tasks."""
+"""Distributed tasks on any executor, answers in the order of the tasks."""
 
 from __future__ import annotations
 
@@ -23,11 +23,7 @@ _ENSEMBLE_TASKS = 16  # of an ensemble: enough for a dozen workers
 
 
 def executor_of(executor: Any) -> Executor:
-    """Return what ``executor=`` names: one of ``concurrent.futures``, or a Dask client's.
-
-    Raises:
-        InputError: if it is something else.
-    """
+    """Return what ``executor=`` names: one of ``concurrent.futures``, or a Dask client's."""
     if hasattr(executor, "get_executor"):  # a Dask client; not imported, since few have it
         executor = executor.get_executor(pure=False)
     if isinstance(executor, Executor):
@@ -104,7 +100,7 @@ def _unpack_and_call(work: Callable[[Any, Task], Answer], payload: bytes, task: 
 
 @lru_cache(maxsize=2)
 def _unpack(payload: bytes) -> Any:
-    return pickle.loads(payload)  # noqa: S301 - packed above, by whoever runs the executor
+    return pickle.loads(payload)  # noqa: S301 - packed above, by the process that runs the executor
 
 
 @contextmanager

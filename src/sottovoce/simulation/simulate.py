@@ -140,7 +140,7 @@ def simulate(
                 "fewer rounds or runs"
             )
         if pool is not None:
-            result = _execute_elsewhere(request, pool, threads or 1, report)
+            result = _execute_distributed(request, pool, threads or 1, report)
         else:
             result = _execute(request, thread_count, report, checkpoint)
         # Only now: parts of an ensemble need not carry the problem back with them.
@@ -240,16 +240,8 @@ def _check_start_states(problem: Problem, x0: ArrayLike | None) -> tuple[Array, 
     """Return x at the start, per group, of one vector of all states; by default the problem's."""
     if x0 is None:
         return problem.start
-    flat = array("x0", x0, f"one vector of all {problem.size} states")
-    if flat.shape != (problem.size,):
-        raise InputError(
-            f"x0 must be one vector of all {problem.size} states, got shape {flat.shape}"
-        )
-    ends = np.cumsum([g.count * g.dim for g in problem.groups])
-    parts = np.split(flat, ends[:-1])
-    start = []
-    for group, part in zip(problem.groups, parts, strict=True):
-        states = part.reshape(group.count, group.dim)
+    start = problem.cloud.split_states("x0", x0)
+    for group, states in zip(problem.groups, start, strict=True):
         inside = (states >= group.lower) & (states <= group.upper)
         if not inside.all():
             agent = int(np.argmin(inside.all(axis=1)))
@@ -257,7 +249,6 @@ def _check_start_states(problem: Problem, x0: ArrayLike | None) -> tuple[Array, 
                 f"x0 must lie in X, got a state of {group.label(agent)} outside its bounds: "
                 "move it inside"
             )
-        start.append(states)
     return tuple(start)
 
 
@@ -311,7 +302,7 @@ def _execute(
     report: Progress,
     checkpoint: str | os.PathLike[str] | None = None,
 ) -> Result:
-    """Run all rounds here."""
+    """Run all rounds in this process."""
     report("laying out agents")
     layout = layout_of(request.problem, request.plan, gradient=request.gradient)
     engine: Runs
@@ -348,14 +339,10 @@ def _execute(
     )
 
 
-def _execute_elsewhere(
+def _execute_distributed(
     request: SimulationRequest, executor: Executor, threads: int, report: Progress
 ) -> Result:
-    """Run the rounds where an executor wants to, some of the runs in each task.
-
-    Raises:
-        KeyboardInterrupt: if it was stopped before the first part was done.
-    """
+    """Run the rounds on an executor, some of the runs in each task."""
     began, runs = perf_counter(), request.runs
     tasks = [(part, threads) for part in split_runs(runs, least=LANES if request.gradient else 1)]
     words = f"{runs:,} runs elsewhere"
@@ -376,7 +363,7 @@ def _execute_elsewhere(
 
 
 def _run_part(request: SimulationRequest, task: tuple[range, int]) -> Result:
-    """Some of the runs, in whatever process; each depends on (seed, r) alone."""
+    """Some of the runs, in any process; each depends on (seed, r) alone."""
     numbers, threads = task
     some = replace(request, first=numbers.start, runs=len(numbers))
     return _execute(some, threads, silent)
@@ -437,10 +424,8 @@ def _advance_in_slices(
 ) -> tuple[int, float]:
     """Advance all runs to the last round, in slices of about a quarter of a second.
 
-    Slices do not change results. Ctrl-C ends after the slice at hand.
-
-    Returns:
-        The rounds done, and the seconds that they took.
+    Slices do not change results. Ctrl-C ends after the slice at hand. Returned are the rounds done
+    and their seconds.
     """
     rounds, size = request.rounds, _FIRST_SLICE
     done = 0 if checkpoint is None else checkpoint.resume()

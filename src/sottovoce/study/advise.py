@@ -1,4 +1,4 @@
-"""What to hide, how well, and in how many rounds: advice before anything is run."""
+"""Advice before anything is run: what to hide, how well, and in how many rounds."""
 
 from __future__ import annotations
 
@@ -39,8 +39,7 @@ from sottovoce.tables import PlainTable, cut
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-EPSILONS = (0.1, 0.3, 1.0, 3.0)
-"""Privacy losses that are compared by default."""
+EPSILONS = (0.1, 0.3, 1.0, 3.0)  # privacy losses that are compared by default
 
 _RADIUS_SHARE = 0.05  # of the typical box's width, where no radius is stated
 _CONVERGED_RATIO = 1.25  # of a measured error to its prediction, up to which rounds suffice

@@ -1,4 +1,4 @@
-"""An attack on what is deployed, which must find no more than the plan claims.
+"""The distinguishing game: an attack on deployed code must find no more than the plan claims.
 
 The game: in world A one agent behaves in one way, in world B in an adjacent one; everything else is
 the same. The rounds are played by the cloud's and the agents' own code, byte by byte, with the
@@ -236,7 +236,7 @@ def audit(
         if executor is None:
             games = [_play_games(game, runs, report)]
         else:
-            games = _play_elsewhere(build, runs, executor_of(executor), report)
+            games = _play_distributed(build, runs, executor_of(executor), report)
     delta = game.attacked.requested[1]
     a, b = np.concatenate([scores for scores, _ in games], axis=1)
     bound = _bound_mu(a, b, delta, game.claimed)
@@ -272,18 +272,18 @@ def _play_games(game: Game, runs: int, report: Progress) -> _GameScores:
     return scores, np.concatenate(residuals)
 
 
-def _play_elsewhere(
+def _play_distributed(
     build: Callable[[], Game], runs: int, executor: Executor, report: Progress
 ) -> list[_GameScores]:
     sizes = [len(block) for block in split_runs(runs, least=_LEAST_GAMES)]
     words = f"{runs:,} games elsewhere"
-    games, interrupted = scatter(executor, _play_here, build, sizes, report=report, activity=words)
+    games, interrupted = scatter(executor, _play_task, build, sizes, report=report, activity=words)
     if interrupted:
         raise KeyboardInterrupt  # the number of games was fixed beforehand, as the bounds need it
     return games
 
 
-def _play_here(build: Callable[[], Game], runs: int) -> _GameScores:
+def _play_task(build: Callable[[], Game], runs: int) -> _GameScores:
     """Games in any process, with noise of its own."""
     return _play_games(build(), runs, silent)
 

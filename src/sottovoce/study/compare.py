@@ -48,8 +48,7 @@ from sottovoce.tables import PlainTable
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-ROUNDS = (500, 2_000, 10_000)
-"""Numbers of rounds that are compared by default."""
+ROUNDS = (500, 2_000, 10_000)  # numbers of rounds that are compared by default
 
 _CURVE_START = 25  # rounds at the first point of a curve
 _CURVE_POINTS = 9
@@ -215,7 +214,11 @@ class MethodComparison:
 
     def _draw_curves(self, axes: Axes, name: str, title: str) -> None:
         # The joint plan has the most methods, the default first.
-        algorithms = list(dict.fromkeys(_method(row) for row in sorted(self.rows, key=_late)))
+        algorithms = list(
+            dict.fromkeys(
+                _method(row) for row in sorted(self.rows, key=lambda row: -NOISES.index(row.plan))
+            )
+        )
         for plan in dict.fromkeys(row.plan for row in self.rows):
             of_plan = [row for row in self.rows if row.plan == plan]
             colour, width = _PLAN_STYLES[plan]
@@ -231,7 +234,7 @@ class MethodComparison:
                               markersize=2.5 + width, label=f"{plan}: {algorithm}")  # fmt: skip
         axes.set(xscale="log", yscale="log", xlabel="rounds $T$")
         axes.set_title(title, fontsize=12)
-        axes.set_xticks(_thinned(sorted({row.rounds for row in self.rows})))
+        axes.set_xticks(_axis_ticks(sorted({row.rounds for row in self.rows})))
         axes.set_xticks([], minor=True)
         axes.xaxis.set_major_formatter("{x:,.0f}")
         axes.yaxis.set_major_formatter("{x:g}")
@@ -299,7 +302,9 @@ def compare(
         rows: list[CompareRow] = []
         completed, total = 0, sum(run.rounds for _, run in offered)
         for task, run in offered:
-            row = _carry_out(task, run, _within(report, run, completed / total, run.rounds / total))
+            row = _run_method(
+                task, run, _scaled_progress(report, run, completed / total, run.rounds / total)
+            )
             if row is None:
                 break
             rows.append(row)
@@ -397,13 +402,13 @@ def _collect_runs(
     return pairs, tuple(refusals)
 
 
-def _within(report: Progress, run: RivalRun, begin: float, size: float) -> Progress:
+def _scaled_progress(report: Progress, run: RivalRun, begin: float, size: float) -> Progress:
     """A callback for one row, which is a share of ``size`` of all rounds."""
     words = f"{run.noise}, {run.label}, {run.rounds:,} rounds"
     return lambda _, share=None: report(words, begin + size * (share or 0.0))
 
 
-def _carry_out(task: RivalTask, run: RivalRun, progress: Progress) -> CompareRow | None:
+def _run_method(task: RivalTask, run: RivalRun, progress: Progress) -> CompareRow | None:
     """Carry out all runs of a method; None if that was interrupted."""
     problem, saddle = task.problem, task.saddle
     hat = saddle.mu if run.multipliers else saddle_prices(problem, saddle)
@@ -452,11 +457,7 @@ def _assess_cost(problem: Problem, saddle: ReferenceOptimum, x: Array) -> tuple[
     return float(above), float(np.mean([part.max(initial=0.0) for part in off]))
 
 
-def _late(row: CompareRow) -> int:
-    return -NOISES.index(row.plan)
-
-
-def _thinned(rounds: Sequence[int]) -> list[int]:
+def _axis_ticks(rounds: Sequence[int]) -> list[int]:
     """Some of these numbers of rounds, the longest among them, that leave room for labels."""
     ticks = [rounds[-1]]
     for count in reversed(rounds):
@@ -472,13 +473,13 @@ def _method(row: CompareRow) -> str:
 
 def _list_winners(rows: Sequence[CompareRow]) -> Iterator[str]:
     """Say which rows have smaller errors of x than the default with as many rounds."""
-    told = {rival.label: rival.told for rival in RIVALS.values() if rival.told}
+    informed = {r.label: r.side_information for r in RIVALS.values() if r.side_information}
     default = {row.rounds: row.x for row in rows if row.algorithm == "DualAveraging"}
     for row in rows:
         least = default.get(row.rounds, -math.inf)
         if row.x < least and row.algorithm != "DualAveraging":
-            words = told.get(_method(row))
-            known = f", which is told {words}," if words else ""
+            words = informed.get(_method(row))
+            known = f", which knows {words}," if words else ""
             yield (
                 f"{row.algorithm}{known} beats the default after {row.rounds:,} rounds with the "
                 f"noise {row.plan!r}: {row.x / least:.2f} of its error of x."

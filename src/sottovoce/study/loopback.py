@@ -118,22 +118,16 @@ class Keys:
 @final
 @dataclass(slots=True, kw_only=True, eq=False)
 class Played:
-    """One run: what agents contributed from, and what each party received.
+    """One run: what agents contributed from, and what each party received."""
 
-    Attributes:
-        states: x(k) that agents contributed from, one row per round.
-        releases: what was released, round by round.
-        frames: what the cloud sent, with the connection of each.
-        masked: every masked contribution as a split cloud has seen it: connection, round, bytes.
-        sums: per round, what is left when the split cloud has taken the masks off, in grid steps.
-        noise: per round, the noise that the helper has drawn: its answer without the masks.
-    """
-
-    states: Array
-    releases: list[Released] = field(default_factory=list)
-    frames: list[tuple[int, bytes]] = field(default_factory=list)
+    states: Array  # x(k) that agents contributed from, one row per round
+    releases: list[Released] = field(default_factory=list)  # what was released, round by round
+    frames: list[tuple[int, bytes]] = field(default_factory=list)  # of the cloud, by connection
+    # every masked contribution as a split cloud has seen it: connection, round, bytes
     masked: list[tuple[int, int, bytes]] = field(default_factory=list)
+    # per round, what is left when the split cloud has taken the masks off, in grid steps
     sums: list[Integers] = field(default_factory=list)
+    # per round, the noise that the helper has drawn: its answer without the masks
     noise: list[Integers] = field(default_factory=list)
 
     @property
@@ -203,11 +197,8 @@ class Loopback:
     ) -> Played:
         """Play a run from the agents' starts to its end.
 
-        Args:
-            override: the states that agents take in place of their own iterates.
-            crash: of a split cloud, a crash of the first connection's agents.
-            absent: rounds in which the first connection's contributions are lost.
-            sampler: adds the noise of this run.
+        ``crash`` is one of the first connection's agents, of a split cloud; in ``absent`` rounds
+        the first connection's contributions are lost; ``sampler`` adds the noise of this run.
         """
         self.rounds.restart(sampler or self.sampler)
         return _Run(self, override, crash, absent).play()

@@ -1,4 +1,4 @@
-"""Is it the noise that was stated? Tests on residuals ``(released - F(x)) / sigma``.
+"""Statistical tests of released noise, on residuals ``(released - F(x)) / sigma``.
 
 Under the claim residuals are independent standard normal numbers, whatever the closed loop did with
 them. Every test gives a probability that noise as stated looks so odd, already multiplied by the
@@ -33,8 +33,7 @@ from sottovoce.problem.agents import Array, lower_bounds
 from sottovoce.study.released_outputs import agent_columns, released_outputs
 from sottovoce.tables import PlainTable
 
-FALSE_ALARM = 5e-5
-"""How often noise as stated fails the tests, at most."""
+FALSE_ALARM = 5e-5  # how often noise as stated fails the tests, at most
 
 _LEAST_ROUNDS = 100  # below, the tests have no power
 _TAILS = (3.0, 5.0)  # sigmas beyond which draws are counted
@@ -109,11 +108,7 @@ def verdict(passed: bool) -> str:
 
 
 def check_noise(residuals: Array) -> NoiseChecks:
-    """Test residuals of shape (rounds, outputs), in the order of their release.
-
-    Raises:
-        InputError: if there are too few to say anything.
-    """
+    """Test residuals of shape (rounds, outputs), in the order of their release."""
     rounds, outputs = residuals.shape
     if rounds < _LEAST_ROUNDS:
         raise InputError(f"noise must be judged by at least {_LEAST_ROUNDS} rounds, got {rounds}")

@@ -1,4 +1,4 @@
-"""How good an answer will be, and how many rounds to ask for, before anything is run.
+"""Predicted accuracy of an answer, and the rounds to ask for, before anything is run.
 
 Predictions come from public figures alone, or from the asymptotic limit at the optimum.
 """
@@ -32,8 +32,7 @@ _DRAWS = 8192
 _MIDPOINT_ERROR = 1.0 / np.sqrt(12.0)
 """Of always answering the box's middle, in its widths, when every point is equally likely."""
 
-FEASIBLE = 0.95
-"""The default probability with which constraints are kept."""
+FEASIBLE = 0.95  # the default probability with which constraints are kept
 
 FEWEST_ROUNDS = 200
 """Rounds after which the default algorithm is about as near as the asymptotic limit.
@@ -118,29 +117,18 @@ class Prediction:
 @final
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Response:
-    """How the answer moves with noise in the sums, to first order, at the saddle point.
-
-    Attributes:
-        x_sq: per sum the mean over components of ``(dx_c / dw_o / width_c)^2``, shape (p,).
-        rows: ``dg_j / dw_o``, shape (m, p).
-        sums: s at the saddle point, shape (p,).
-        sum_rows: ``ds / dw``, shape (p, p).
-        objective: ``df / dw_o``, shape (p,).
-        curvature: ``d2f / dw^2 = dlambda / dw``, shape (p, p).
-        g: ``g_j`` at the saddle point, 0 where it is active, shape (m,).
-        flat: components of x, from 0, that no curvature determines: errors leave them out.
-    """
+    """How the answer moves with noise in the sums, to first order, at the saddle point."""
 
     problem: Problem
     saddle: ReferenceOptimum
-    x_sq: Array
-    rows: Array
-    sums: Array
-    sum_rows: Array
-    objective: Array
-    curvature: Array
-    g: Array
-    flat: tuple[int, ...]
+    x_sq: Array  # per sum the mean over components of ``(dx_c / dw_o / width_c)^2``, shape (p,)
+    rows: Array  # ``dg_j / dw_o``, shape (m, p)
+    sums: Array  # s at the saddle point, shape (p,)
+    sum_rows: Array  # ``ds / dw``, shape (p, p)
+    objective: Array  # ``df / dw_o``, shape (p,)
+    curvature: Array  # ``d2f / dw^2 = dlambda / dw``, shape (p, p)
+    g: Array  # ``g_j`` at the saddle point, 0 where it is active, shape (m,)
+    flat: tuple[int, ...]  # components of x, from 0, without curvature: errors leave them out
 
     @property
     def size(self) -> float:

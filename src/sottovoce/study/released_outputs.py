@@ -29,7 +29,14 @@ from sottovoce.formula.derive import derivative
 from sottovoce.formula.expression import Expression, Op, number
 from sottovoce.privacy.noise_plan import NoisePlan
 from sottovoce.privacy.sampler import Integers
-from sottovoce.problem.agents import Array, Group, lower_bounds, read_only, upper_bounds
+from sottovoce.problem.agents import (
+    Array,
+    Group,
+    lower_bounds,
+    read_only,
+    state_columns,
+    upper_bounds,
+)
 from sottovoce.problem.linear_rows import Weights
 from sottovoce.problem.problem import CloudView
 from sottovoce.problem.sums import contributions
@@ -51,19 +58,13 @@ _Function: TypeAlias = Callable[..., list[Array]]
 @final
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ReleasedOutputs:
-    """``x -> F(x)`` of all outputs that get noise, in the order of a release.
+    """``x -> F(x)`` of all outputs that get noise, in the order of a release."""
 
-    Attributes:
-        sigma: the stated standard deviation of every output; ``grid`` is its public grid.
-        lower: lower bounds of the states of x; ``upper`` their upper bounds.
-        function: F at points of shape (count, states), as an array (count, outputs).
-    """
-
-    sigma: Array
+    sigma: Array  # the stated standard deviation of every output; ``grid`` is its public grid
     grid: Array
-    lower: Array
+    lower: Array  # lower bounds of the states of x; ``upper`` their upper bounds
     upper: Array
-    function: Callable[[Array], Array]
+    function: Callable[[Array], Array]  # F: (count, states) -> (count, outputs)
 
     def __call__(self, points: Array) -> Array:
         """Return F at points of shape (count, states), as an array (count, outputs)."""
@@ -122,9 +123,8 @@ def agent_outputs(plan: NoisePlan, agent: int) -> tuple[ReleasedOutputs, slice]:
 def agent_columns(cloud: CloudView, agent: int) -> slice:
     """Return the columns of agent number ``agent``, from 1, in the vector of all states."""
     index, member = cloud.locate(agent - 1)
-    dim = cloud.groups[index].dim
-    first = sum(group.count * group.dim for group in cloud.groups[:index]) + member * dim
-    return slice(first, first + dim)
+    dim, first = cloud.groups[index].dim, state_columns(cloud.groups)[index].start
+    return slice(first + member * dim, first + (member + 1) * dim)
 
 
 def _function_of_release(plan: NoisePlan) -> Callable[[Array], Array]:
@@ -166,20 +166,13 @@ def _function_of_sums(
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _GroupContribution:
-    """What the agents of a group add to some sums: ``W[r, i] h_t(x_i)`` to ``rows[r, t]``.
-
-    Attributes:
-        first: the column of the group's first state.
-        function: all h_t, of a state's components and the parameters.
-        rows: the outputs, -1 for one without noise.
-        weights: W; None for ones.
-    """
+    """What the agents of a group add to some sums: ``W[r, i] h_t(x_i)`` to ``rows[r, t]``."""
 
     group: Group
-    first: int
-    function: _Function
-    rows: Integers
-    weights: Weights
+    first: int  # the column of the group's first state
+    function: _Function  # all h_t, of a state's components and the parameters
+    rows: Integers  # the outputs, -1 for one without noise
+    weights: Weights  # W; None for ones
 
     def of_agent(self, member: int) -> _GroupContribution:
         """Return the share of one agent of the group, whose states come first."""
@@ -211,17 +204,17 @@ def _weigh(values: Array, weights: Weights, row: int) -> Array:
 def _group_contributions(plan: NoisePlan) -> Iterator[_GroupContribution]:
     sums, noisy = plan.cloud.sums, plan.sigma > 0
     output = np.where(noisy, np.cumsum(noisy) - 1, -1)  # of every sum, -1 without noise
-    first = np.cumsum([0, *(group.count * group.dim for group in plan.domain)])
-    groups = dict(zip((group.name for group in plan.domain), first, strict=False))
-    boxes = {group.name: group for group in plan.domain}
+    names = [group.name for group in plan.domain]
+    placed = zip(plan.domain, state_columns(plan.domain), strict=True)
+    groups = dict(zip(names, placed, strict=True))
 
     def contribution(
         name: str, formulas: Sequence[Expression], rows: Integers, weights: Weights = None
     ) -> _GroupContribution:
-        group = boxes[name]
+        group, columns = groups[name]
         return _GroupContribution(
             group=group,
-            first=int(groups[name]),
+            first=columns.start,
             function=_compile([*group.symbols, *group.parameters], formulas),
             rows=output[rows],
             weights=sparse.csr_array(weights) if sparse.issparse(weights) else weights,

@@ -31,7 +31,7 @@ OUTWARDS, CLOSING, DONE = 1.0, 2.0, 3.0  # phases of a lane
 BOX_STEPS = 25
 CONJUGATE_STEPS = 12
 BOX_HALVINGS = 20
-NEAR = 1e-3  # of the width: components this near to a bound that they are pushed against are held
+NEAR = 1e-3  # of the width: components this near to a bound that they are pushed against are active
 SMALL = 1e-9  # a step this much shorter than the box is the last: the next would be rounding
 NUDGE = 2.0**-20  # the distance at which curvature is measured, relative to the box
 UNSOLVED = 1e-6  # how far the Newton equations are solved: then convergence is quadratic
@@ -314,7 +314,7 @@ def clip(value, lower, upper):
 
 
 def nearness(d, x, force, lower, upper):
-    """How near to a bound that it is pushed against a component counts as held by it.
+    """How near to a bound that it is pushed against a component counts as active.
 
     A share of the width, at most ``NEAR``, that goes to 0 as x converges (Bertsekas 1982): without
     it a step would be bent by bounds just ahead, and lead nowhere.
@@ -334,7 +334,7 @@ def nearness(d, x, force, lower, upper):
 
 
 def box_step(tape, r, x, force, lower, upper, weight, step, work):
-    """Fill step: to the bound where one holds a component, and Newton's in all others.
+    """Fill step: to the bound where a component is active, and Newton's in all others.
 
     Curvature is measured at a point pulled so far inside that no gradient is asked for outside the
     box, where an objective need not be defined.

@@ -114,8 +114,8 @@ def interior_minimum(ip, anchor, weight, lower, upper, out, work):
     tries: cython.Py_ssize_t = 0
     for _ in range(ITERATIONS):
         for j in range(m + q):
-            own = ip.trial[3 * n + m + j] * ip.row_unit[j]
-            ip.multiplier[j] = own / scale if scale > 0.0 else 0.0
+            scaled = ip.trial[3 * n + m + j] * ip.row_unit[j]
+            ip.multiplier[j] = scaled / scale if scale > 0.0 else 0.0
         fill(ip.hessian, 0.0, n * n)
         derive(ip, n, m, q)
         for c in range(n):
@@ -254,9 +254,9 @@ def factorise_newton(ip, n, m, q):
         weight = ip.iterate[prices + j] / ip.iterate[3 * n + j] * ip.row_unit[j] * ip.row_unit[j]
         for c in range(n):
             if ip.jacobian[j * n + c] != 0.0:
-                own = weight * ip.jacobian[j * n + c] * ip.unit[c]
+                scaled = weight * ip.jacobian[j * n + c] * ip.unit[c]
                 for d in range(c + 1):
-                    ip.matrix[c * n + d] += own * ip.jacobian[j * n + d] * ip.unit[d]
+                    ip.matrix[c * n + d] += scaled * ip.jacobian[j * n + d] * ip.unit[d]
     for c in range(n):
         if ip.unit[c] == 0.0:
             for d in range(n):

@@ -292,7 +292,7 @@ def region_slope(model, r, price, aim, slope, work):
     p, start, kind = model.p, model.public_set.starts[r], model.public_set.kinds[r]
     size = model.public_set.starts[r + 1] - start
     metric, u, g, solved = work, skip(work, size), skip(work, 2 * size), skip(work, 3 * size)
-    held, hessian = skip(work, 5 * size), skip(work, 6 * size)
+    fixed, hessian = skip(work, 5 * size), skip(work, 6 * size)
     factor = skip(hessian, size * size)
     active = 0.0
     for i in range(size):
@@ -308,21 +308,21 @@ def region_slope(model, r, price, aim, slope, work):
         o = model.public_set.members[start + i]
         g[i] *= model.unit[o]
         if kind == LEVEL:
-            held[i] = 1.0 if at_edge(model, r, start + i, price, u[i]) else 0.0
+            fixed[i] = 1.0 if at_edge(model, r, start + i, price, u[i]) else 0.0
         else:  # a cost's gradient is the price, but at edges, at kinks and below a peak
             off: cython.bint = fabs(price[o] - g[i]) > FORCE_ROUNDING * (
                 fabs(price[o]) + fabs(g[i])
             )
-            held[i] = 1.0 if kind != BALL and off else 0.0
-        g[i] *= 1.0 - held[i]
+            fixed[i] = 1.0 if kind != BALL and off else 0.0
+        g[i] *= 1.0 - fixed[i]
         above += price[o] * g[i] / metric[i]
         below += g[i] * g[i] / metric[i]
-        still += held[i]
+        still += fixed[i]
         for j in range(size):
             hessian[i * size + j] *= model.unit[o] * model.unit[model.public_set.members[start + j]]
     nu = max(above / below, 0.0) if below > 0.0 else 0.0
     nu = nu if kind <= LEVEL else 1.0
-    factorise(size, hessian, nu, metric, held, factor)
+    factorise(size, hessian, nu, metric, fixed, factor)
     copy_some(solved, g, size)
     solve_factored(size, factor, solved)
     length = 0.0
@@ -333,7 +333,7 @@ def region_slope(model, r, price, aim, slope, work):
     for j in range(size):
         q = model.public_set.members[start + j]
         for i in range(size):
-            column[i] = metric[j] * (1.0 - held[j]) if i == j else 0.0
+            column[i] = metric[j] * (1.0 - fixed[j]) if i == j else 0.0
         solve_factored(size, factor, column)
         for i in range(size):
             o = model.public_set.members[start + i]
@@ -379,7 +379,7 @@ def peak_slope(model, r, price, aim, slope, gap, hessian):
 
 
 def at_edge(model, r, i, price, u):
-    """Whether an edge holds member i of region r."""
+    """Whether member i of region r is at an active bound."""
     priced: cython.bint = price[model.public_set.members[i]] > 0.0
     bound = model.public_set.high[i] if priced else model.public_set.low[i]
     return fabs(u - bound) <= EDGE_ROUNDING * fabs(bound)

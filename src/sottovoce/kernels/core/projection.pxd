@@ -35,6 +35,6 @@ cdef void project_ball(Py_ssize_t size, double* v, double* weight, double* cente
 cdef double phi(PublicSet* public_set, Py_ssize_t r, double* u, double* gradient, double* hessian) noexcept nogil
 cdef void project_region(PublicSet* public_set, Py_ssize_t r, double* v, double* weight, double* u, double* work) noexcept nogil
 cdef double minimise_penalty(PublicSet* public_set, Py_ssize_t r, double nu, double* v, double* weight, double* u, double* work) noexcept nogil
-cdef void hold_edges(PublicSet* public_set, Py_ssize_t r, double nu, double* v, double* weight, double* u, double* gradient, double* held) noexcept nogil
-cdef void factorise(Py_ssize_t size, double* hessian, double nu, double* weight, double* held, double* factor) noexcept nogil
+cdef void mark_active_bounds(PublicSet* public_set, Py_ssize_t r, double nu, double* v, double* weight, double* u, double* gradient, double* fixed) noexcept nogil
+cdef void factorise(Py_ssize_t size, double* hessian, double nu, double* weight, double* fixed, double* factor) noexcept nogil
 cdef void solve_factored(Py_ssize_t size, double* factor, double* right) noexcept nogil

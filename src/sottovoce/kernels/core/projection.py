@@ -106,7 +106,7 @@ def project_region(public_set, r, v, weight, u, work):
     """
     start = public_set.starts[r]
     size = public_set.starts[r + 1] - start
-    gradient, solved, held, hessian = (
+    gradient, solved, fixed, hessian = (
         work, skip(work, size), skip(work, 3 * size), skip(work, 4 * size)
     )  # fmt: skip
     factor = skip(hessian, size * size)
@@ -128,11 +128,11 @@ def project_region(public_set, r, v, weight, u, work):
         nu = away / steep if steep > 0.0 else 1.0
         value = minimise_penalty(public_set, r, nu, v, weight, u, work) + level
     for _ in range(ROOT_STEPS):
-        # d phi(u(nu)) / d nu = -gradient' (D + nu Hessian)^-1 gradient, of what is not held
-        hold_edges(public_set, r, nu, v, weight, u, gradient, held)
-        factorise(size, hessian, nu, weight, held, factor)
+        # d phi(u(nu)) / d nu = -gradient' (D + nu Hessian)^-1 gradient, of what no bound fixes
+        mark_active_bounds(public_set, r, nu, v, weight, u, gradient, fixed)
+        factorise(size, hessian, nu, weight, fixed, factor)
         for i in range(size):
-            solved[i] = 0.0 if held[i] > 0.0 else gradient[i]
+            solved[i] = 0.0 if fixed[i] > 0.0 else gradient[i]
         solve_factored(size, factor, solved)
         slope = 0.0
         for i in range(size):
@@ -155,14 +155,14 @@ def project_region(public_set, r, v, weight, u, work):
         value = minimise_penalty(public_set, r, nu, v, weight, u, work) + level
 
 
-def hold_edges(public_set, r, nu, v, weight, u, gradient, held):
-    """Fill held with 1 for members at an edge that a step would leave, and with 0 for others."""
+def mark_active_bounds(public_set, r, nu, v, weight, u, gradient, fixed):
+    """Fill fixed with 1 for members at a bound that a step would leave, and with 0 for others."""
     start = public_set.starts[r]
     for i in range(public_set.starts[r + 1] - start):
         pull = weight[i] * (u[i] - v[i]) + nu * gradient[i]
         below: cython.bint = u[i] <= public_set.low[start + i] and pull > 0.0
         above: cython.bint = u[i] >= public_set.high[start + i] and pull < 0.0
-        held[i] = 1.0 if below or above else 0.0
+        fixed[i] = 1.0 if below or above else 0.0
 
 
 def minimise_penalty(public_set, r, nu, v, weight, u, work):
@@ -172,14 +172,19 @@ def minimise_penalty(public_set, r, nu, v, weight, u, work):
     """
     start = public_set.starts[r]
     size = public_set.starts[r + 1] - start
-    gradient, step, there, held = work, skip(work, size), skip(work, 2 * size), skip(work, 3 * size)
+    gradient, step, there, fixed = (
+        work,
+        skip(work, size),
+        skip(work, 2 * size),
+        skip(work, 3 * size),
+    )
     hessian, factor = skip(work, 4 * size), skip(work, 4 * size + size * size)
     value = phi(public_set, r, u, gradient, hessian)
     for _ in range(PROJECTION_STEPS):
-        hold_edges(public_set, r, nu, v, weight, u, gradient, held)
-        factorise(size, hessian, nu, weight, held, factor)
+        mark_active_bounds(public_set, r, nu, v, weight, u, gradient, fixed)
+        factorise(size, hessian, nu, weight, fixed, factor)
         for i in range(size):
-            step[i] = -(weight[i] * (u[i] - v[i]) + nu * gradient[i]) * (1.0 - held[i])
+            step[i] = -(weight[i] * (u[i] - v[i]) + nu * gradient[i]) * (1.0 - fixed[i])
         copy_some(there, step, size)
         solve_factored(size, factor, step)
         fall, length, distance = 0.0, 0.0, 0.0
@@ -209,18 +214,18 @@ def minimise_penalty(public_set, r, nu, v, weight, u, work):
     return value
 
 
-def factorise(size, hessian, nu, weight, held, factor):
+def factorise(size, hessian, nu, weight, fixed, factor):
     """Fill the Cholesky factor of ``diag(weight) + nu hessian``, and behind it its least pivots.
 
-    Rows that are held become those of the identity.
+    Rows that are fixed become those of the identity.
     """
     least = skip(factor, size * size)
     for i in range(size):
         least[i] = PROJECTION_ROUNDING * weight[i]
         for j in range(i):
-            free: cython.bint = held[i] == 0.0 and held[j] == 0.0
+            free: cython.bint = fixed[i] == 0.0 and fixed[j] == 0.0
             factor[i * size + j] = nu * hessian[i * size + j] if free else 0.0
-        factor[i * size + i] = nu * hessian[i * size + i] + weight[i] if held[i] == 0.0 else 1.0
+        factor[i * size + i] = nu * hessian[i * size + i] + weight[i] if fixed[i] == 0.0 else 1.0
     cholesky(size, factor, least, False)
 
 

@@ -109,7 +109,7 @@ def lower_peak(public_set, r, v, weight, u, work):
     for i in range(size):
         a, b = public_set.peak_slopes[start + i], public_set.peak_offsets[start + i]
         if a != 0.0:
-            # No share is above 1, so that no sum is held further down than this, or at its edge.
+            # No share is above 1, so that no sum is pulled lower than this, or than its bound.
             down = free[i] - a / weight[i]
             down = min(max(down, public_set.low[start + i]), public_set.high[start + i])
             low = max(low, a * down + b)

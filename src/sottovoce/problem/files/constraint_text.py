@@ -23,14 +23,8 @@ from sottovoce.formula.canonical import multiply, split_constant, substitute, su
 from sottovoce.formula.derive import gradient
 from sottovoce.formula.expression import ZERO, Expression, Relation, symbol
 from sottovoce.formula.parse import parse_constraint
-from sottovoce.problem.agents import Array, Group
-from sottovoce.problem.constraints import (
-    Constraint,
-    FleetSum,
-    Total,
-    linear_total,
-    total_over,
-)
+from sottovoce.problem.agents import Array, Group, agent_numbers
+from sottovoce.problem.constraints import Constraint, FleetSum, Total, linear_total, total_over
 from sottovoce.problem.files.schema import ConstraintTable, SumTable, refusal
 from sottovoce.problem.files.table import AGENT, Table
 from sottovoce.problem.linear_rows import Entries, Linear, Weights, entries_of, sparse
@@ -48,12 +42,7 @@ class ConstraintReader:
     """Reads constraints over agents, fleets and tables of weights.
 
     While a text is read a symbol stands for every total and for the matrix, and ``_scaled`` has for
-    each its rows times a number.
-
-    Args:
-        groups: all agents, in the order of their numbers.
-        public: per fleet, the names of the parameters that are public.
-        tables: the tables beside the file by name.
+    each its rows times a number. ``public`` has the public parameters of every fleet.
     """
 
     def __init__(
@@ -62,13 +51,9 @@ class ConstraintReader:
         public: Mapping[str, Mapping[str, Array]],
         tables: Mapping[str, Table],
     ) -> None:
-        firsts = np.cumsum([1, *(group.count for group in groups)]).tolist()
         self._groups, self._tables = groups, tables
-        self._numbers = {
-            g.name: range(first, first + g.count)
-            for g, first in zip(groups, firsts, strict=False)
-            if g.name in public
-        }
+        pairs = zip(groups, agent_numbers(groups), strict=True)
+        self._numbers = {g.name: numbers for g, numbers in pairs if g.name in public}
         self.alone = {s.name: s for g in groups if g.count == 1 for s in g.symbols}
         self._owner = {
             s: g
@@ -240,16 +225,15 @@ def as_matrix(constraint: Constraint) -> Linear | None:
 
 def matrix_columns(linear: Linear, groups: Sequence[Group]) -> dict[str, ArrayLike]:
     """Return the columns of a table that reads back to the same matrix."""
-    named = linear.of(linear.used())
+    named = linear.select(linear.used())
     entries = named.row, named.column, named.values
     dense = np.zeros((named.rows, len(named.symbols)))
     if named.values.size >= _FULL * dense.size:
         dense[entries[:2]] = named.values
         return {s.name: dense[:, c] for c, s in enumerate(named.symbols)}
-    starts = np.cumsum([1, *(group.count for group in groups)])
     owner = {
-        s: (int(start), c + 1)
-        for start, group in zip(starts, groups, strict=False)
+        s: (numbers.start, c + 1)
+        for numbers, group in zip(agent_numbers(groups), groups, strict=True)
         for c, s in enumerate(group.symbols)
     }
     of_column = np.array([owner[s] for s in named.symbols])

@@ -1,4 +1,4 @@
-"""Folders read: by whoever may see everything, by the cloud, and by a device or a gateway.
+"""Reading of problem folders: with all private files, with none (a cloud), or some (a gateway).
 
 ``load_problem`` reads ``problem.toml`` with the tables it names, and the private files of some
 agents: of all on the machine where the problem was written, of none on a server, of its own on a
@@ -110,7 +110,7 @@ class _Files:
         """Read a table, which must lie in the folder of the file that names it."""
         if Path(name).name != name:
             rule = f"a table must be a file in the same folder, got {name!r:.60}"
-            raise refusal(by.at(name), rule)
+            raise refusal(by.line_of(name), rule)
         table, self._texts[folder + name] = read_table(self._root / folder / name)
         return table
 
@@ -134,38 +134,25 @@ class _Files:
 
     def texts(self) -> dict[str, str] | None:
         """Every file that was read by its path; None if one is no text."""
-        kept = {path: text for path, text in self._texts.items() if text is not None}
-        return kept if len(kept) == len(self._texts) else None
+        texts = {path: text for path, text in self._texts.items() if text is not None}
+        return texts if len(texts) == len(self._texts) else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _StatedAgents:
-    """An agent by itself or a fleet: what ``problem.toml`` states, and what its private file does.
+    """An agent by itself or a fleet, by ``problem.toml`` and its private file."""
 
-    Attributes:
-        name: what people call the agent or the fleet.
-        numbers: the agents' numbers, from 1.
-        dim: the dimension of a state.
-        alone: whether it is an agent by itself.
-        box: lower and upper bounds.
-        parameters: the public parameters of a fleet.
-        document: the private file, if one of the agents is here.
-        spec: what it says.
-        own: private parameters of all agents of the fleet; of those that are not here, the numbers
-            of one that is.
-        points: starts and fallbacks likewise, shape (count, d), if its tables have them.
-    """
-
-    name: str
-    numbers: range
-    dim: int
-    alone: bool
-    box: Mapping[str, ArrayLike]
-    parameters: Mapping[str, Array]
-    document: Document = _ELSEWHERE
-    spec: AgentFile | FleetFile = _UNKNOWN
-    own: Mapping[str, Array] = field(default_factory=dict)
-    points: Mapping[str, Array] = field(default_factory=dict)
+    name: str  # of the agent or the fleet
+    numbers: range  # the agents' numbers, from 1
+    dim: int  # the dimension of a state
+    alone: bool  # whether it is an agent by itself
+    box: Mapping[str, ArrayLike]  # lower and upper bounds
+    parameters: Mapping[str, Array]  # the public parameters of a fleet
+    document: Document = _ELSEWHERE  # the private file, if one of the agents is here
+    spec: AgentFile | FleetFile = _UNKNOWN  # what it says
+    # private parameters of all agents; of those that are not here, the numbers of one that is
+    private: Mapping[str, Array] = field(default_factory=dict)
+    points: Mapping[str, Array] = field(default_factory=dict)  # starts, fallbacks (count, d)
 
     @property
     def private_file(self) -> str:
@@ -174,19 +161,19 @@ class _StatedAgents:
 
     def group(self) -> Group:
         """Return the agents, with their private parameters as well."""
-        for name in self.parameters.keys() & self.own.keys():
+        for name in self.parameters.keys() & self.private.keys():
             raise ProblemError(
                 f"parameter {name} of {self.name} must be public or private, got it in both "
                 "tables: remove one column"
             )
-        every = {**self.parameters, **self.own}
+        every = {**self.parameters, **self.private}
         count = len(self.numbers)
         return fleet_group(count, name=self.name, dim=self.dim, **self.box, parameters=every)
 
     def with_private(self, files: _Files, agents: Collection[int]) -> _StatedAgents:
         """Add what those of these agents that are here know."""
-        mine = [a for a in self.numbers if a in agents] if len(agents) else []
-        if not mine:
+        present = [a for a in self.numbers if a in agents] if len(agents) else []
+        if not present:
             return self
         document = files.document(self.private_file)
         kind: type[AgentFile] | type[FleetFile] = AgentFile if self.alone else FleetFile
@@ -194,17 +181,17 @@ class _StatedAgents:
         stated = getattr(spec, "parameters", [])
         named = [stated] if isinstance(stated, str) else stated
         # A gateway has its own tables only; whether all of its agents are there is seen below.
-        every = len(mine) == len(self.numbers)
+        every = len(present) == len(self.numbers)
         here = [name for name in named if every or files.has(f"agents/{name}")]
         tables = [files.table(name, document, "agents/") for name in here]
-        own, points = self._gathered(document, tables, mine) if tables else ({}, {})
-        return replace(self, document=document, spec=spec, own=own, points=points)
+        private, points = self._gathered(document, tables, present) if tables else ({}, {})
+        return replace(self, document=document, spec=spec, private=private, points=points)
 
     def _gathered(
         self, document: Document, tables: Sequence[Table], agents: Sequence[int]
     ) -> tuple[dict[str, Array], dict[str, Array]]:
         """Parameters and points of all agents of a fleet from its tables."""
-        where, first, count = document.at("parameters"), self.numbers.start, len(self.numbers)
+        where, first, count = document.line_of("parameters"), self.numbers.start, len(self.numbers)
         places = np.concatenate([table.numbers(self.numbers) for table in tables]) - first
         lines = np.bincount(places, minlength=count)
         wanted = np.array(agents) - first
@@ -232,10 +219,10 @@ class _StatedAgents:
         who, name = ("agent", spec.agent) if isinstance(spec, AgentFile) else ("fleet", spec.fleet)
         if name is not None and name != group.name:
             raise refusal(
-                self.document.at(who),
+                self.document.line_of(who),
                 f"{who} must be {group.name!r}, as problem.toml calls it, got {name!r:.60}",
             )
-        where = self.document.at(spec.objective.split("\n")[0])
+        where = self.document.line_of(spec.objective.split("\n")[0])
         formula = parse_expression(spec.objective, symbols, where=where)
         _require_local(formula, group, where, f"the objective of {group.name}")
         return formula
@@ -244,7 +231,7 @@ class _StatedAgents:
         """Read the rows of the local set."""
         rows = []
         for text in self.spec.local:
-            where = self.document.at(text.split("\n")[0], table="local")
+            where = self.document.line_of(text.split("\n")[0], table="local")
             row = read_row(text, symbols, where)
             _require_local(row.g, group, where, f"a local row of {group.name}")
             rows.append(row)
@@ -261,7 +248,7 @@ class _StatedAgents:
         if not fits or not np.all((group.lower <= point) & (point <= group.upper)):
             many = "s" if group.dim > 1 else ""
             raise refusal(
-                self.document.at(key),
+                self.document.line_of(key),
                 f"{key} of {group.name} must be {group.dim} number{many} inside its box: move it "
                 "inside the bounds",
             )
@@ -300,7 +287,7 @@ def _numbered(document: Document, spec: ProblemFile, files: _Files) -> Iterator[
         following += table.count
     for first, left in placed.items():
         raise refusal(
-            document.at("first"),
+            document.line_of("first"),
             f"first of fleet {left.name} must be the number after another agent's or fleet's "
             f"last, got {first}: leave it out to put the fleet last",
         )
@@ -324,7 +311,7 @@ def _fleet_numbers(
             raise refusal(document.path, needs(what, key))
         if column is not None and bound is not None:
             raise refusal(
-                document.at(key, table=f'"{spec.name}"'),
+                document.line_of(key, table=f'"{spec.name}"'),
                 f"{key} of {what} must be said once, got it here and as a column of its table: "
                 "remove one",
             )
@@ -338,7 +325,7 @@ def _constraints(
     seen: set[str] = set()
     for j, stated in enumerate(spec.constraints):
         table = ConstraintTable(expression=stated) if isinstance(stated, str) else stated
-        where = document.at(table.expression.split("\n")[0], table="[[constraints]]", nth=j)
+        where = document.line_of(table.expression.split("\n")[0], table="[[constraints]]", nth=j)
         name = f"g{j + 1}" if table.name is None else table.name
         if name in seen:
             raise refusal(where, f"names must differ, got constraint {name} twice")
@@ -351,14 +338,14 @@ def _cost(public: Document, spec: ProblemFile, reader: ConstraintReader) -> Expr
     """The public cost, all tables ``[[cost]]`` together."""
     names = dict(reader.alone)
     for n, table in enumerate(spec.sums):
-        rows = reader.rows(table, public.at("expression", table="[[sums]]", nth=n))
+        rows = reader.rows(table, public.line_of("expression", table="[[sums]]", nth=n))
         if taken := names.keys() & rows.keys():
-            where = public.at("name", table="[[sums]]", nth=n)
+            where = public.line_of("name", table="[[sums]]", nth=n)
             raise refusal(where, f"names must differ, got {min(taken)} twice: rename one")
         names |= rows
     terms = [
         parse_expression(
-            table.expression, names, where=public.at("expression", table="[[cost]]", nth=n)
+            table.expression, names, where=public.line_of("expression", table="[[cost]]", nth=n)
         )
         for n, table in enumerate(spec.cost)
     ]

@@ -16,7 +16,7 @@ from sottovoce.errors import ProblemError
 from sottovoce.formula.canonical import substitute
 from sottovoce.formula.expression import Expression, symbol
 from sottovoce.formula.write import write_constraint, write_expression
-from sottovoce.problem.agents import Array, Group
+from sottovoce.problem.agents import Array, Group, agent_numbers
 from sottovoce.problem.constraints import Constraint
 from sottovoce.problem.files.constraint_text import as_matrix, fleet_columns, matrix_columns
 from sottovoce.problem.files.schema import (
@@ -64,10 +64,10 @@ def save_problem(
 
 def _files(problem: Problem, agents: Collection[int]) -> dict[str, str]:
     """The files of a problem: all public ones, and the private ones of these agents."""
-    firsts = np.cumsum([1, *(group.count for group in problem.groups)]).tolist()
+    numbers = agent_numbers(problem.groups)
+    first_of = {g.name: of_group.start for g, of_group in zip(problem.groups, numbers, strict=True)}
     agents_tables: list[AgentTable] = []
     fleets: list[FleetTable] = []
-    constraints: list[ConstraintTable] = []
     files: dict[str, str] = {}
     for index, (group, public) in enumerate(zip(problem.groups, problem.cloud.groups, strict=True)):
         if _alone(group):
@@ -76,33 +76,12 @@ def _files(problem: Problem, agents: Collection[int]) -> dict[str, str]:
             continue
         # Files number agents by themselves before fleets, unless a fleet says its first.
         early = any(map(_alone, problem.groups[index:]))
-        table, columns = _fleet_table(group, public, firsts[index] if early else None)
+        table, columns = _fleet_table(group, public, first_of[group.name] if early else None)
         fleets.append(table)
         if columns:
             files[f"{group.name}.csv"] = write_table(columns)
-    first_of = dict(zip((group.name for group in problem.groups), firsts, strict=False))
-    for j, constraint in enumerate((*problem.constraints, *problem.cloud.separable)):
-        linear = as_matrix(constraint)
-        if linear is not None:
-            file = f"rows{j + 1}.csv"
-            constraints.append(_family(constraint, "matrix", matrix=file))
-            files[file] = write_table(matrix_columns(linear, problem.groups))
-        elif not constraint.sums:
-            constraints += [
-                ConstraintTable(
-                    name=constraint.label(row),
-                    expression=write_constraint(g, equality=constraint.equality),
-                    hard=constraint.hard,
-                )
-                for row, g in enumerate(constraint.formulas)
-            ]
-        else:
-            weighted = [part for part in constraint.sums if part.weights is not None]
-            named = {p.group.name: f"weights{j + 1}-{p.group.name}.csv" for p in weighted}
-            constraints.append(_family(constraint, _left(constraint), weights=named))
-            for part in weighted:
-                name = part.group.name
-                files[named[name]] = write_table(fleet_columns(part, first_of[name]))
+    constraints, tables = _constraint_tables(problem, first_of)
+    files |= tables
     sums, cost, tables = _cost_tables(problem, first_of)
     files |= tables
     files["problem.toml"] = _toml(
@@ -117,12 +96,51 @@ def _files(problem: Problem, agents: Collection[int]) -> dict[str, str]:
             "schedule": dict(problem.schedule),
         }
     )
-    for index, group in enumerate(problem.groups):
-        numbers = range(firsts[index], firsts[index] + group.count)
-        mine = np.array([a - numbers.start for a in numbers if a in agents])
-        if mine.size:
-            files |= _private_files(problem, index, numbers.start, mine)
+    for index, of_group in enumerate(numbers):
+        places = np.array([a - of_group.start for a in of_group if a in agents])
+        if places.size:
+            files |= _private_files(problem, index, of_group.start, places)
     return files
+
+
+def _constraint_tables(
+    problem: Problem, first_of: Mapping[str, int]
+) -> tuple[list[ConstraintTable], dict[str, str]]:
+    """The constraints, and the files of their weights."""
+    constraints: list[ConstraintTable] = []
+    files: dict[str, str] = {}
+    for j, constraint in enumerate((*problem.constraints, *problem.cloud.separable)):
+        linear = as_matrix(constraint)
+        if linear is not None:
+            file = f"rows{j + 1}.csv"
+            constraints.append(_family(constraint, "matrix", matrix=file))
+            files[file] = write_table(matrix_columns(linear, problem.groups))
+        elif constraint.sums:
+            weights, tables = _weight_tables(constraint, f"weights{j + 1}", first_of)
+            constraints.append(_family(constraint, _left(constraint), weights=weights))
+            files |= tables
+        else:
+            constraints += [
+                ConstraintTable(
+                    name=constraint.label(row),
+                    expression=write_constraint(g, equality=constraint.equality),
+                    hard=constraint.hard,
+                )
+                for row, g in enumerate(constraint.formulas)
+            ]
+    return constraints, files
+
+
+def _weight_tables(
+    family: Constraint, stem: str, first_of: Mapping[str, int]
+) -> tuple[dict[str, str], dict[str, str]]:
+    """The file of every fleet's weights in a family, and what these files hold."""
+    weighted = {part.group.name: part for part in family.sums if part.weights is not None}
+    names = {name: f"{stem}-{name}.csv" for name in weighted}
+    return names, {
+        names[name]: write_table(fleet_columns(part, first_of[name]))
+        for name, part in weighted.items()
+    }
 
 
 def _cost_tables(
@@ -137,13 +155,9 @@ def _cost_tables(
     files: dict[str, str] = {}
     for k, family in enumerate(cost.families):
         name = f"sum{k + 1}"
-        weighted = [part for part in family.sums if part.weights is not None]
-        weights = {part.group.name: f"{name}-{part.group.name}.csv" for part in weighted}
+        weights, tables = _weight_tables(family, name, first_of)
         sums.append(SumTable(name=name, expression=_left(family), weights=weights))
-        for part in weighted:
-            files[weights[part.group.name]] = write_table(
-                fleet_columns(part, first_of[part.group.name])
-            )
+        files |= tables
         rows = range(1, family.rows + 1)
         names += [symbol(name if family.rows == 1 else f"{name}[{r}]") for r in rows]
     formula = substitute(cost.formula, dict(zip(cost.symbols, names, strict=True)))
@@ -175,12 +189,12 @@ def _family(
 ) -> ConstraintTable:
     """The table of a family, with a list of bounds if these differ."""
     bound = -constraint.offset + 0.0
-    alike = bool(np.all(bound == bound[0]))
-    right = repr(float(bound[0])) if alike else "bound"
+    uniform = bool(np.all(bound == bound[0]))
+    right = repr(float(bound[0])) if uniform else "bound"
     return ConstraintTable(
         name=constraint.name,
         expression=f"{left} {'==' if constraint.equality else '<='} {right}",
-        bound=None if alike else bound.tolist(),
+        bound=None if uniform else bound.tolist(),
         hard=constraint.hard,
         matrix=matrix,
         weights=weights or {},
@@ -222,8 +236,8 @@ def _private_files(
     if _alone(group):
         return {f"agents/{first}.toml": _toml(AgentFile(agent=group.name, **stated))}
     name = f"fleet-{group.name}"
-    mine = {column: values[places] for column, values in columns.items()}
-    files = {f"agents/{name}.csv": write_table({AGENT: places + first, **mine})}
+    selected = {column: values[places] for column, values in columns.items()}
+    files = {f"agents/{name}.csv": write_table({AGENT: places + first, **selected})}
     text = _toml(FleetFile(fleet=group.name, parameters=f"{name}.csv" if columns else [], **stated))
     return {f"agents/{name}.toml": text} | (files if columns else {})
 

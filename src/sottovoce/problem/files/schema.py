@@ -8,17 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import (
-    Annotated,
-    Any,
-    Literal,
-    TypeAlias,
-    TypeGuard,
-    TypeVar,
-    get_args,
-    get_origin,
-    get_type_hints,
-)
+from typing import Annotated, Any, Literal, TypeAlias, TypeVar, get_args, get_origin, get_type_hints
 
 import msgspec
 import numpy as np
@@ -49,8 +39,7 @@ Settings: TypeAlias = Annotated[
     int | _Finite | str | list[int | _Finite | str], Meta(description=_NUMBER)
 ]
 Rows: TypeAlias = Annotated[
-    list[str],
-    Meta(description='a list of texts such as ["x3[1] + x3[2] >= 5"]', extra=_UNSAID),
+    list[str], Meta(description='a list of texts such as ["x3[1] + x3[2] >= 5"]', extra=_UNSAID)
 ]
 Files: TypeAlias = Annotated[
     str | list[str],
@@ -176,19 +165,13 @@ _Kind = TypeVar("_Kind", bound=Struct)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Document:
-    """One TOML file.
+    """One TOML file."""
 
-    Attributes:
-        path: where it is, for messages.
-        text: what it says, letter by letter.
-        tables: what it says, as TOML.
-    """
+    path: str = ""  # where it is, for messages
+    text: str = ""  # what it says, letter by letter
+    tables: Mapping[str, object]  # what it says, as TOML
 
-    path: str = ""
-    text: str = ""
-    tables: Mapping[str, object]
-
-    def at(self, needle: str, *, table: str = "", nth: int = 0) -> str:
+    def line_of(self, needle: str, *, table: str = "", nth: int = 0) -> str:
         """The file and the line of ``needle`` behind the ``nth`` (from 0) header ``table``."""
         start = 0
         for _ in range(nth + 1 if table else 0):
@@ -209,26 +192,22 @@ class Document:
     def explain(
         self, kind: type[Struct], table: object, what: str, header: str = "", nth: int = 0
     ) -> ProblemError:
-        """Return the error of a table that is no ``kind``.
+        """Return the error of a table that is no ``kind``; messages call it ``what``.
 
-        Args:
-            kind: the struct that it should be.
-            table: the table.
-            what: what people call it; nothing for the file itself.
-            header: the line before it, such as ``[[agents]]``.
-            nth: how many such lines come before that one.
+        ``header`` is the line before it, such as ``[[agents]]``, the ``nth`` of its kind from 0.
         """
         name = what or Path(self.path).name
         if not isinstance(table, Mapping):
             return refusal(self.path, f"{name} must be a table, got {table!r:.60}")
         hints = _hints(kind)
         for key, value in table.items():
-            where = self.at(key, table=header, nth=nth)
+            where = self.line_of(key, table=header, nth=nth)
             if key not in hints:
                 return refusal(where, f"{name} may have {', '.join(hints)}, got {key!r:.60}")
             if _fits(value, hints[key]):
                 continue
-            inner = next((p for p in _parts(hints[key]) if _is_struct(p)), None)
+            kinds = (p for p in _parts(hints[key]) if isinstance(p, type))
+            inner = next((p for p in kinds if issubclass(p, Struct)), None)
             tables = [p for p in _parts(hints[key]) if get_origin(p) is list]
             if inner is not None and tables and isinstance(value, list):
                 nth = next(n for n, v in enumerate(value) if not _fits(v, *get_args(tables[0])))
@@ -284,10 +263,6 @@ def _parts(hint: object) -> list[object]:
     return [hint, *(part for inner in get_args(hint) for part in _parts(inner))]
 
 
-def _is_struct(part: object) -> TypeGuard[type[Struct]]:
-    return isinstance(part, type) and issubclass(part, Struct)
-
-
 def _meta(hint: object) -> Meta:
     """How messages describe a type; a choice by its words."""
     words = [part for part in _parts(hint) if isinstance(part, str)]
@@ -326,7 +301,7 @@ def check_settings(
     if not isinstance(table, dict) or not _fits(table, kind):
         raise file.explain(kind, table, header, header)
     for key, value in table.items():
-        where = file.at(key, table=header)
+        where = file.line_of(key, table=header)
         texts = [v for v in (value if isinstance(value, list) else [value]) if isinstance(v, str)]
         for text in texts if _meta(_hints(kind)[key]).description == _NUMBER else ():
             for part in text.split(","):

@@ -23,15 +23,10 @@ _PLACE = re.compile(r"at row (\d+), column (\d+)")
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Table:
-    """Columns of numbers by name.
+    """Columns of numbers by name."""
 
-    Attributes:
-        path: where it was read, for messages.
-        columns: one array per column, all of one length.
-    """
-
-    path: str
-    columns: Mapping[str, Array]
+    path: str  # where it was read, for messages
+    columns: Mapping[str, Array]  # one array per column, all of one length
 
     @property
     def lines(self) -> int:
@@ -75,15 +70,15 @@ class Table:
             name = column.partition("[")[0]
             if name in (AGENT, *reserved) or name in parameters:
                 continue
-            alike = [c for c in self.columns if c == name or c.startswith(f"{name}[")]
-            if alike == [name]:
+            matching = [c for c in self.columns if c == name or c.startswith(f"{name}[")]
+            if matching == [name]:
                 parameters[name] = self.columns[name]
                 continue
-            block = self.block(name, len(alike)) if name not in alike else None
+            block = self.block(name, len(matching)) if name not in matching else None
             if block is None:
                 raise ProblemError(
                     f"{self.path}: columns of {name} must be {name!r}, or {name}[1] to "
-                    f"{name}[{len(alike)}], got {', '.join(alike):.60}"
+                    f"{name}[{len(matching)}], got {', '.join(matching):.60}"
                 )
             parameters[name] = block
         return parameters

@@ -35,8 +35,7 @@ NETWORKS = ("capacity", "valley", "peak", "soft")
 VALLEY, PEAK, SOFT = 0.05, 2.0, 0.1
 """Euro per kW squared and home, per kW, and per kWh: of the size of network tariffs."""
 SOFT_KW_PER_HOME = 1.0
-WEAR = 0.002
-"""Cost of a kW drawn for an hour, squared, in euro: losses and the battery's ageing."""
+WEAR = 0.002  # cost of a kW drawn for an hour, squared, in euro: losses and the battery's ageing
 
 
 def chargers(n: int = 100, *, seed: int = 0, hours: int = 24) -> Problem:
@@ -110,14 +109,7 @@ def smart_charging(
     capacity = -base.constraints[0].offset
     need = {s.name: values for s, values in base.groups[0].parameters.items()}["need"]
     parameters = {"need": need, "limit": base.groups[0].upper}
-    ev = agents(
-        n,
-        name="ev",
-        dim=hours,
-        lower=0.0,
-        upper=max(CONNECTOR_KW),
-        parameters=parameters,
-    )
+    ev = agents(n, name="ev", dim=hours, lower=0.0, upper=max(CONNECTOR_KW), parameters=parameters)
     del base, parameters  # a million chargers' limits are 0.2 GB
     x = list(ev.x)
     price = np.take(PRICE, (FIRST_HOUR + np.arange(hours)) % 24)

@@ -24,8 +24,7 @@ from sottovoce.study.rivals import (
 from sottovoce.study.rivals.rival import Rival
 
 _MODULES = (hale_egerstedt, laplace_variant, hhrw, ndmd, han, output_perturbation, fixed_step)
-RIVALS = {module.RIVAL.name: module.RIVAL for module in _MODULES}
-"""All rivals by name."""
+RIVALS = {module.RIVAL.name: module.RIVAL for module in _MODULES}  # all rivals by name
 
 
 def references(rivals: Iterable[Rival]) -> str:

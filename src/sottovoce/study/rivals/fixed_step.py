@@ -74,4 +74,6 @@ def _runs(task: RivalTask) -> Iterator[RivalRun]:
     )  # fmt: skip
 
 
-RIVAL = Rival(name="hindsight", label="best step", cites="", told="the optimum", runs=_runs)
+RIVAL = Rival(
+    name="hindsight", label="best step", cites="", side_information="the optimum", runs=_runs
+)

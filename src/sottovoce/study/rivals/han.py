@@ -19,18 +19,23 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from functools import partial
+from typing import final
 
 import numpy as np
 import scipy.sparse.linalg
 from scipy.special import gammaincinv, ndtr
 
+from sottovoce.errors import InputError
+from sottovoce.formula.derive import gradient, hessian
+from sottovoce.formula.expression import ZERO
+from sottovoce.formula.tape import tape
 from sottovoce.kernels.fleet_kernel import FleetStates, to_lanes
 from sottovoce.kernels.run_kernel import normals, stream_seed
 from sottovoce.problem.agents import Array
 from sottovoce.problem.numeric import Numeric
+from sottovoce.problem.problem import Problem
 from sottovoce.progress import Progress
 from sottovoce.simulation.runs import layout_of
-from sottovoce.study.rivals.quadratic_cost import QuadraticCost
 from sottovoce.study.rivals.rival import (
     JOINT,
     OWN,
@@ -40,6 +45,36 @@ from sottovoce.study.rivals.rival import (
     RivalTask,
     change_per_round,
 )
+
+
+@final
+class QuadraticCost:
+    """A public cost U, quadratic in the sums, of a problem without constraints."""
+
+    def __init__(self, problem: Problem) -> None:
+        sums, rows = problem.cloud.sums, problem.rows
+        if rows or not sums.costs:
+            known = "constraints too" if sums.costs else "constraints alone"
+            raise InputError(f"it minimises a public cost of the sums and no more, got {known}")
+        self.hessian = np.zeros((sums.count, sums.count))
+        self._tapes = []
+        for term in sums.costs:
+            second = hessian(term.formula, term.symbols)
+            if term.peak or term.center or any(entry.symbols for entry in second.values()):
+                raise InputError(f"it needs a quadratic public cost, got {term.formula!s:.60}")
+            place = dict(zip(term.symbols, term.rows, strict=True))
+            for (s, t), entry in second.items():
+                self.hessian[place[s], place[t]] = self.hessian[place[t], place[s]] = entry.value
+            slopes = gradient(term.formula, term.symbols)
+            formulas = [slopes.get(s, ZERO) for s in term.symbols]
+            self._tapes.append((list(term.rows), tape(formulas, term.symbols)))
+
+    def gradient(self, s: Array) -> Array:
+        """dU/ds."""
+        out = np.zeros(s.size)
+        for rows, formulas in self._tapes:
+            out[rows] = formulas(*s[rows].tolist())
+        return out
 
 
 def broadcast_scale(epsilon: float, rounds: int, lipschitz: float, change: float) -> float:
@@ -80,8 +115,10 @@ def descend(task: RivalTask, cost: QuadraticCost, scale: float, progress: Progre
     p, width = sigma.size, problem.cloud.upper() - problem.cloud.lower()
     half = cost.hessian * sigma if scale == 0.0 else math.sqrt(p + 1) * scale * np.eye(p)
     spread = math.sqrt(float(np.sum((S @ S.T).toarray() * (half @ half.T))))
-    own = scipy.sparse.linalg.norm(numeric.objective_hessian(task.saddle.x), np.inf)
-    curvature = float(own + np.linalg.norm(S.toarray(), 2) ** 2 * np.linalg.norm(cost.hessian, 2))
+    objective_curvature = scipy.sparse.linalg.norm(numeric.objective_hessian(task.saddle.x), np.inf)
+    curvature = float(
+        objective_curvature + np.linalg.norm(S.toarray(), 2) ** 2 * np.linalg.norm(cost.hessian, 2)
+    )
     step = 1.0 / (curvature + spread / float(np.linalg.norm(width)) * math.sqrt(task.rounds))
     ends = []
     for run in range(task.runs):
@@ -107,10 +144,10 @@ def _runs(task: RivalTask) -> Iterator[RivalRun]:
     lipschitz = float(np.linalg.norm(cost.hessian, 2))
     moved = change.size * float(change.unit.max())
     scale = broadcast_scale(task.strictest[0], task.rounds, lipschitz, moved)
-    for noise, plan, own in ((OWN, None, scale), (JOINT, task.plan, 0.0)):
+    for noise, plan, noise_scale in ((OWN, None, scale), (JOINT, task.plan, 0.0)):
         yield RivalRun(
             noise=noise, label=RIVAL.label, rounds=task.rounds, plan=plan,
-            answers=partial(descend, task, cost, own),
+            answers=partial(descend, task, cost, noise_scale),
         )  # fmt: skip
 
 

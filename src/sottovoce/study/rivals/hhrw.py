@@ -68,6 +68,6 @@ RIVAL = Rival(
     name="hhrw",
     label="HHRW 2016",
     cites="HsuHuangRothWu2016",
-    told="the largest optimal price",
+    side_information="the largest optimal price",
     runs=_runs,
 )

@@ -18,13 +18,13 @@ the bound on ``|y - u|`` in the maximum norm, noise included.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 from scipy.special import softmax
 
-from sottovoce.algorithm.public_sum import PublicSum
+from sottovoce.algorithm.public_sum import Nearest, PublicSum
 from sottovoce.problem.agents import Array
 from sottovoce.study.rivals.hhrw import optimal_prices
 from sottovoce.study.rivals.rival import (
@@ -47,30 +47,18 @@ def renyi_sigma(epsilon: float, delta: float, rounds: int, size: float) -> float
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class EntropicAscent(PlainAverage):
-    """Mirror ascent on prices of either sign that add up to at most ``total``; see the module.
+    """Mirror ascent on prices of either sign that add up to at most ``total``; see the module."""
 
-    Attributes:
-        unit: of every sum.
-        rate: eta.
-        total: K, in these units.
-    """
-
-    unit: Array
-    rate: float
-    total: float
+    unit: Array  # of every sum
+    rate: float  # eta
+    total: float  # K, in these units
 
     def memory_size(self, sums: int) -> int:
         """The gradients added up."""
         return sums
 
     def cloud_round(
-        self,
-        k: int,
-        y: Array,
-        price: Array,
-        memory: Array,
-        public: PublicSum,
-        nearest: Callable[..., Array],
+        self, k: int, y: Array, price: Array, memory: Array, public: PublicSum, nearest: Nearest
     ) -> Array:
         """Return lambda(k+1)."""
         lower, upper = np.asarray(public.lower), np.asarray(public.upper)
@@ -110,6 +98,6 @@ RIVAL = Rival(
     name="ndmd",
     label="NDMD 2024",
     cites="ChenChua2024",
-    told="the sum of the optimal prices",
+    side_information="the sum of the optimal prices",
     runs=_runs,
 )

@@ -59,6 +59,6 @@ RIVAL = Rival(
     name="output",
     label="output",
     cites="ChaudhuriMonteleoniSarwate2011",
-    told="all data",
+    side_information="all data",
     runs=_runs,
 )

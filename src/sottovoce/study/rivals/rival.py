@@ -1,4 +1,4 @@
-"""The form of a rival: what every method is asked, and the runs that it offers.
+"""The interface of a rival method: its task, and the runs that it offers.
 
 All methods get one problem, one promise (epsilon, delta, what is hidden), T rounds and the same
 streams of normals. A method runs with the noise that its own theorem asks for, and with the joint
@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from sottovoce.algorithm.algorithm import Algorithm, GradientSteps
-from sottovoce.algorithm.public_sum import PublicSum
+from sottovoce.algorithm.public_sum import Nearest, PublicSum
 from sottovoce.certificate.certificate import Certificate
 from sottovoce.certificate.contributions import sum_ranges
 from sottovoce.certificate.optimum import ReferenceOptimum, saddle_prices
@@ -29,28 +29,20 @@ from sottovoce.progress import Progress
 from sottovoce.simulation.simulate import simulate
 
 PUBLISHED, PAPER, OWN, JOINT = "published", "paper's method, certified", "own theorem", "joint"
-NOISES = (PUBLISHED, PAPER, OWN, JOINT)
-"""Whose noise a row has, in the order of the table."""
+NOISES = (PUBLISHED, PAPER, OWN, JOINT)  # whose noise a row has, in the order of the table
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class RivalTask:
-    """What every method is asked.
-
-    Attributes:
-        plan: the joint plan of the promise, for noisy sums.
-        planner: gives the promise's plan by the name of a method, as ``Promise.plan``.
-        rounds: T.
-        runs: independent runs, from ``seed``.
-    """
+    """The task of every method: problem, promise, rounds, runs."""
 
     problem: Problem
     certificate: Certificate
-    plan: NoisePlan
-    planner: Callable[..., NoisePlan]
+    plan: NoisePlan  # the joint plan of the promise, for noisy sums
+    planner: Callable[..., NoisePlan]  # the promise's plan by a method's name, as ``Promise.plan``
     saddle: ReferenceOptimum
-    rounds: int
-    runs: int
+    rounds: int  # T
+    runs: int  # independent runs, from ``seed``
     seed: int
     executor: object
 
@@ -67,11 +59,7 @@ class RivalTask:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Answers:
-    """Where all runs ended: states (runs, N) and prices (runs, p), and rounds that failed, or 0.
-
-    Attributes:
-        note: what was chosen on the way, for the label.
-    """
+    """Where all runs ended: states (runs, N) and prices (runs, p), and rounds that failed, or 0."""
 
     x: Array
     price: Array
@@ -79,28 +67,19 @@ class Answers:
     last_price: Array
     failed: Array
     interrupted: bool = False
-    note: str = ""
+    note: str = ""  # what was chosen on the way, for the label
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class RivalRun:
-    """One method with one noise.
+    """One method with one noise."""
 
-    Attributes:
-        noise: whose, one of ``NOISES``.
-        label: the method.
-        rounds: T.
-        plan: the released numbers and their noise; None if they are of another kind.
-        multipliers: whether prices are multipliers of stated constraints, not of sums.
-        answers: carries all runs out.
-    """
-
-    noise: str
-    label: str
-    rounds: int
-    plan: NoisePlan | None
-    multipliers: bool = False
-    answers: Callable[[Progress], Answers]
+    noise: str  # whose, one of ``NOISES``
+    label: str  # the method
+    rounds: int  # T
+    plan: NoisePlan | None  # the released numbers and their noise; None if they are of another kind
+    multipliers: bool = False  # whether prices are multipliers of stated constraints, not of sums
+    answers: Callable[[Progress], Answers]  # carries all runs out
 
 
 class RefusedMethod(NamedTuple):
@@ -112,17 +91,12 @@ class RefusedMethod(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rival:
-    """A method by its name on the command line; ``runs`` refuses by errors or as items.
-
-    Attributes:
-        cites: the key of its source in ``references.bib``; empty without one.
-        told: what it is told that no user knows, as words.
-    """
+    """A method by its name on the command line; ``runs`` refuses by errors or as items."""
 
     name: str
     label: str
-    cites: str
-    told: str = ""
+    cites: str  # the key of its source in ``references.bib``; empty without one
+    side_information: str = ""  # what it knows that no user does, as words
     runs: Callable[[RivalTask], Iterator[RivalRun | RefusedMethod]]
 
 
@@ -171,11 +145,7 @@ def price_runs(
 ) -> Iterator[RivalRun]:
     """Yield an algorithm on noisy sums with its own noise, and with ours where that is less.
 
-    Args:
-        task: what is asked.
-        label: the method.
-        sigma: the standard deviations that its theorem asks for.
-        algorithm: its constants for given noise.
+    ``sigma`` is what its theorem asks for; ``algorithm`` has its constants for such noise.
     """
     ours = task.plan.released_sigma
     yield algorithm_run(task, OWN, label, with_sigma(task.plan, sigma), algorithm(sigma))
@@ -184,17 +154,11 @@ def price_runs(
 
 
 class Change(NamedTuple):
-    """How far adjacent behaviours of one agent move the sums within one round.
+    """How far adjacent behaviours of one agent move the sums within one round."""
 
-    Attributes:
-        unit: the most that any agent moves each sum; 1 where none does.
-        size: the l2 norm of all sums in these units, for the agent with the largest.
-        width: the width of each sum's range, in these units.
-    """
-
-    unit: Array
-    size: float
-    width: Array
+    unit: Array  # the most that any agent moves each sum; 1 where none does
+    size: float  # the l2 norm of all sums in these units, for the agent with the largest
+    width: Array  # the width of each sum's range, in these units
 
 
 def change_per_round(task: RivalTask) -> Change:
@@ -230,23 +194,13 @@ class ProximalAscent(PlainAverage):
     """``lambda <- P[d (v - u)]`` with ``v = y + lambda/d``, u the point of C nearest to v in d.
 
     For a half-line ``s <= b`` it is ``P[lambda + d (y - b)]_+``, the projected dual gradient.
-
-    Attributes:
-        step: d of every sum.
-        most: what no price exceeds.
     """
 
-    step: Array
-    most: Array
+    step: Array  # d of every sum
+    most: Array  # what no price exceeds
 
     def cloud_round(
-        self,
-        k: int,
-        y: Array,
-        price: Array,
-        memory: Array,
-        public: PublicSum,
-        nearest: Callable[..., Array],
+        self, k: int, y: Array, price: Array, memory: Array, public: PublicSum, nearest: Nearest
     ) -> Array:
         """Return lambda(k+1)."""
         v = y + price / self.step
