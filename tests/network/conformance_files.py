@@ -504,11 +504,17 @@ def vectors() -> dict[str, Any]:
     }
 
 
-def written(content: dict[str, Any]) -> str:
-    """As the files have it: a line per case."""
-    return json.dumps(content, indent=1) + "\n"
+def a_line_per_case(value: Any) -> str:
+    """JSON with a line for every element of a list."""
+    if isinstance(value, dict):
+        fields = (f"{json.dumps(name)}: {a_line_per_case(one)}" for name, one in value.items())
+        return "{" + ",\n".join(fields) + "}"
+    if isinstance(value, list):
+        return "[\n" + ",\n".join(map(json.dumps, value)) + "\n]"
+    return json.dumps(value)
 
 
 if __name__ == "__main__":
-    for name, content in (("schema", schema()), ("vectors", vectors())):
-        (FOLDER / f"{name}.json").write_text(written(content), encoding="utf-8")
+    shown = json.dumps(schema(), indent=1)
+    for name, content in (("schema", shown), ("vectors", a_line_per_case(vectors()))):
+        (FOLDER / f"{name}.json").write_text(content + "\n", encoding="utf-8")

@@ -164,6 +164,17 @@ async def test_another_version_is_refused_at_the_handshake_by_a_code(
     assert words == "version: the WebSocket subprotocol must be sottovoce.6"
 
 
+async def test_a_server_takes_the_version_before_its_own(
+    paper: Problem, keys: Path, tmp_path: Path
+) -> None:
+    async with serving(plan_for(paper), keys, tmp_path / "run.db", rounds=3) as cloud:
+        cloud._server.protocols = ("sottovoce.7", "sottovoce.6")
+        async with peer(cloud, keys, "agents/1") as one:
+            assert one.socket.protocol == "sottovoce.6"
+            assert (await one.hello([1]))["type"] == "welcome"
+        await honest_finish(paper, cloud, keys, tmp_path)
+
+
 @pytest.mark.parametrize("served", [("sottovoce.7",), ()], ids=["newer", "before version 6"])
 async def test_an_agent_stops_at_a_cloud_of_another_version(
     served: tuple[str, ...],
