@@ -21,12 +21,12 @@ from scipy.sparse.csgraph import shortest_path
 
 import sottovoce as sv
 from benchmarks import families
+from benchmarks.strangers import STRANGERS, Stated
 
 
 class Published(NamedTuple):
     """A problem of others with its optimal objective, and where that is from."""
 
-    kind: str  # of ``KINDS``
     source: str
     state: Callable[[], tuple[sv.Problem, float]]
 
@@ -238,10 +238,6 @@ def _log_optimum(worth: Any, passes: Any, most: Any) -> float:
 HS = "Hock, Schittkowski 1981"
 S87 = "Schittkowski 1987"
 CUTE = "CUTEst"
-FLAT, CURVED, PACKING, GRID, NETWORK = KINDS = (
-    "flat, published", "curved, published", "random packing LPs, HiGHS",
-    "MATPOWER, PYPOWER's DC-OPF", "SNDlib, Clarabel",
-)  # fmt: skip
 CASES = (
     "case6ww", "case9", "case14", "case24_ieee_rts", "case30", "case39", "case57", "case118",
     "case300",
@@ -255,44 +251,54 @@ def _gallery(name: str) -> tuple[sv.Problem, float]:
     return sv.gallery.get(name), known.objective
 
 
+def _read(stranger: Callable[[], Stated]) -> tuple[sv.Problem, float]:
+    stated, owners = stranger()
+    stated.solve(solver="CLARABEL")
+    sign = -1.0 if stated.objective.NAME == "maximize" else 1.0
+    return sv.from_cvxpy(stated, owners=owners), sign * float(stated.objective.value)
+
+
 def _stated(
-    kind: str, source: str, optimum: float, problem: Callable[..., sv.Problem], *args: Any
+    source: str, optimum: float, problem: Callable[..., sv.Problem], *args: Any
 ) -> Published:
-    return Published(kind, source, lambda: (problem(*args), optimum))
+    return Published(source, lambda: (problem(*args), optimum))
 
 
 def _hilbert(n: int) -> Published:
     row_sums = 1.0 / (np.arange(n) + np.arange(1, n + 1)[:, None])
-    return _stated(FLAT, S87, float(row_sums.sum()), hilbert, n)
+    return _stated(S87, float(row_sums.sum()), hilbert, n)
 
 
 def _problems() -> Iterator[tuple[str, Published]]:
-    yield from ((name, Published(FLAT, HS, partial(_gallery, name))) for name in ("hs10", "hs34"))
-    yield "hs66", Published(FLAT, HS, partial(_gallery, "hs66"))
-    yield "hs118", _stated(FLAT, HS, 664.82045, hs118)
+    yield from ((name, Published(HS, partial(_gallery, name))) for name in ("hs10", "hs34"))
+    yield "hs66", Published(HS, partial(_gallery, "hs66"))
+    yield "hs118", _stated(HS, 664.82045, hs118)
     yield from ((f"s{277 + k}", _hilbert(4 + 2 * k)) for k in range(4))
-    yield "simpllpa", _stated(FLAT, CUTE, 1.0, simpllpa)
-    yield "simpllpb", _stated(FLAT, CUTE, 1.1, simpllpb)
-    yield "extrasim", _stated(FLAT, CUTE, -1.0, extrasim)
-    yield "cb2", _stated(FLAT, CUTE, 1.9522245, minimax_cb, False)
-    yield "cb3", _stated(FLAT, CUTE, 2.0, minimax_cb, True)
-    yield "makela3", _stated(FLAT, CUTE, 0.0, makela, True)
-    yield "makela4", _stated(FLAT, CUTE, 0.0, makela, False)
-    yield "goffin", _stated(FLAT, CUTE, 0.0, goffin)
-    yield "hs76", _stated(CURVED, HS, -4.681818181, hs76)
+    yield "simpllpa", _stated(CUTE, 1.0, simpllpa)
+    yield "simpllpb", _stated(CUTE, 1.1, simpllpb)
+    yield "extrasim", _stated(CUTE, -1.0, extrasim)
+    yield "cb2", _stated(CUTE, 1.9522245, minimax_cb, False)
+    yield "cb3", _stated(CUTE, 2.0, minimax_cb, True)
+    yield "makela3", _stated(CUTE, 0.0, makela, True)
+    yield "makela4", _stated(CUTE, 0.0, makela, False)
+    yield "goffin", _stated(CUTE, 0.0, goffin)
+    yield "hs76", _stated(HS, -4.681818181, hs76)
     # CUTEst's file prints 0.57579024357147, which Clarabel at tolerances of 1e-12 does not confirm.
-    yield "ksip", _stated(CURVED, "CUTEst, Clarabel", 0.5757979245992734, ksip)
+    yield "ksip", _stated("CUTEst, Clarabel", 0.5757979245992734, ksip)
     if "PDRA" in os.environ:
-        yield "pdra LP", _stated(FLAT, "pdra", -62.837151677467475, pdra, "co_production")
-        yield "pdra QP", _stated(CURVED, "pdra", -60.92641675724471, pdra, "distributed_qp")
+        yield "pdra LP", _stated("pdra", -62.837151677467475, pdra, "co_production")
+        yield "pdra QP", _stated("pdra", -60.92641675724471, pdra, "distributed_qp")
     for seed in range(6):
-        yield f"packing {seed}", Published(PACKING, "HiGHS", partial(packing, seed))
+        yield f"packing {seed}", Published("random LP, HiGHS", partial(packing, seed))
     for case in CASES:
-        yield case, Published(GRID, "PYPOWER", partial(dc_flow, case))
+        yield case, Published("MATPOWER, PYPOWER", partial(dc_flow, case))
     folder = Path(str(files("topohub"))) / "data" / "sndlib"
     for network in sorted(path.stem for path in folder.glob("*.json")):
         if network not in UNCOUPLED:
-            yield network, Published(NETWORK, "Clarabel", partial(rates, network))
+            yield network, Published("SNDlib, Clarabel", partial(rates, network))
+
+    for one in STRANGERS:
+        yield one.__name__.replace("_", " "), Published("cvxpy, Clarabel", partial(_read, one))
 
 
 PROBLEMS = dict(_problems())

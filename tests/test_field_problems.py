@@ -18,7 +18,9 @@ SLOW = {
     "hs34": "prices run away", "hs66": "prices run away", "s277": "ill-conditioned",
     "s278": "ill-conditioned", "s279": "ill-conditioned", "s280": "ill-conditioned",
     "cb3": "minimax", "makela3": "minimax", "makela4": "minimax", "goffin": "minimax",
-    "ksip": "1,000 sums",
+    "ksip": "1,000 sums", "assignment": "degenerate", "max min": "minimax",
+    "median": "equality chain", "meeting point": "minimax",
+    "l1 fit": "more sums than states", "norm fit": "more sums than states",
 }  # fmt: skip
 
 
