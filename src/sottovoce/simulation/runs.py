@@ -233,11 +233,9 @@ def _named_fleet(problem: Problem, rows: Mapping[int, Expression], lanes: int) -
     return Fleet(
         group=Group(
             name="named",
-            count=1,
             symbols=tuple(s for i in named for s in groups[i].symbols),
             lower=np.concatenate([groups[i].lower for i in named], axis=1),
             upper=np.concatenate([groups[i].upper for i in named], axis=1),
-            parameters={},
         ),
         objective=named_objective(problem),
         sums=(

@@ -31,4 +31,3 @@ cpdef object run_minimise(FleetCore core, object price, object grid, bint gridde
 cpdef object run_contribute(FleetCore core, object grid, bint gridded, object sums)
 cpdef object run_measure(FleetCore core, object price, object sums)
 cpdef object run_project_start(FleetCore core)
-cpdef object run_gradient_step(FleetCore core, object price, object sums, double gamma, double alpha)

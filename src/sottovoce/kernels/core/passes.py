@@ -424,10 +424,3 @@ def run_measure(core, price, sums):
 def run_project_start(core):
     """``project_start``, from Python."""
     project_start(cython.address(core.view))
-
-
-def run_gradient_step(core, price, sums, gamma, alpha):
-    """A whole pass of ``gradient_step``, from Python."""
-    gradient_step(
-        cython.address(core.view), 0, 1, doubles(price), doubles(sums), gamma, alpha
-    )  # fmt: skip
