@@ -70,9 +70,17 @@ TRANSITIONS: Final = {
     (CloudPhase.COMMITTING, "committed"): CloudPhase.COLLECTING,  # durable: send it
     (CloudPhase.COMMITTING, "finished"): CloudPhase.DONE,  # likewise the last: say goodbye
     (CloudPhase.COMMITTING, "failed"): CloudPhase.HALTED,  # prices diverged
-    (CloudPhase.COLLECTING, "committed"): CloudPhase.COLLECTING,  # a relay missed the round
-    (CloudPhase.COLLECTING, "finished"): CloudPhase.DONE,  # likewise
-} | {(phase, "rolled_back"): CloudPhase.HALTED for phase in CloudPhase}  # an agent proves it
+    (CloudPhase.COLLECTING, "rolled_back"): CloudPhase.HALTED,  # an agent proves a lost round
+    (CloudPhase.COMMITTING, "rolled_back"): CloudPhase.HALTED,
+    (CloudPhase.DONE, "rolled_back"): CloudPhase.HALTED,
+}
+
+RELAY_TRANSITIONS: Final = {
+    (before, event): after
+    for (phase, event), after in TRANSITIONS.items()
+    if event not in ("failed", "rolled_back")  # those are the cloud's
+    for before in {phase, CloudPhase.COLLECTING}  # a round may go on without the relay
+}
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -110,7 +118,7 @@ class CloudMachine:
     ) -> None:
         self.setup = setup
         self.last: Record | None = None
-        self.phase = CloudPhase.COLLECTING
+        self.phase, self.transitions = CloudPhase.COLLECTING, TRANSITIONS
         self.round = 1  # the one that is being collected
         # By the welcome from above, of a relay: the round that is collected there, and the last in
         # which agents of this relay contributed.
@@ -245,7 +253,7 @@ class CloudMachine:
         self._used = {part.party.agents[0]: part for part in record.parts}
 
     def _move(self, event: str) -> None:
-        self.phase = TRANSITIONS[self.phase, event]
+        self.phase = self.transitions[self.phase, event]
 
     def _active(self) -> tuple[int, ...]:
         """The peers that speak for agents."""
