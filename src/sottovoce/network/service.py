@@ -14,6 +14,7 @@ from typing import Any, Final, Generic, TypeVar, final
 from aiohttp.web import AppRunner
 
 from sottovoce.arguments import path_of
+from sottovoce.errors import SottovoceError
 from sottovoce.network import LINGER_SECONDS
 from sottovoce.network.failures import LeasedError
 from sottovoce.network.identity.certificates import Authorization
@@ -138,7 +139,13 @@ class Service(ABC, Generic[Result]):
     async def _started(self) -> bool:
         """Start; False while another process has the lease of the store."""
         try:
-            await self._start()
+            try:
+                await self._start()
+            except SottovoceError:
+                if self._store is not None:
+                    # Who took the lease over meanwhile has gone on: that is no damage.
+                    self._store.flush()
+                raise
         except LeasedError as error:
             if not self._standby:
                 note("standby", words=str(error))

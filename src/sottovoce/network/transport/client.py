@@ -95,7 +95,7 @@ class Client(Generic[Message]):
                 if done():
                     return
                 # Jitter: a thousand agents must not all come back in the same instant.
-                pause = FIRST_PAUSE if progress() > before else min(2 * pause, self.longest_pause)
+                pause = FIRST_PAUSE if progress() > before else min(1.5 * pause, self.longest_pause)
                 await asyncio.sleep(pause * random.uniform(0.5, 1.0))  # noqa: S311
 
     async def _converse(
