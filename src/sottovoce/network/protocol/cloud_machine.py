@@ -124,7 +124,8 @@ class CloudMachine:
         # which agents of this relay contributed.
         self.above_round = self.above_contributed = 0
         self._receipts, self._history, self._straggler = receipts, history, straggler
-        self._timed = straggler == "wait"  # else from the first contribution on
+        # Else from the first contribution on; a run that has begun ends even if no agent returns.
+        self._timed = straggler == "wait" or last is not None
         self._sends = State if setup.states else Masked if setup.split else Contribution
         self._sessions: dict[int, Session] = {}
         self._speakers: dict[int, int] = {}  # the connection of every agent that is there
@@ -156,6 +157,11 @@ class CloudMachine:
         """The agents on a connection, from 1; none before hello."""
         session = self._sessions.get(peer)
         return () if session is None else session.agents
+
+    def listening(self) -> list[Action]:
+        """Peers may connect from now on."""
+        timed = self._timed and self.phase is CloudPhase.COLLECTING
+        return [Wait(k=self.round)] if timed and self._straggler != "wait" else []
 
     def connect(self, peer: int, allowed: Container[int]) -> list[Action]:
         """A peer connected whose certificate speaks for the agents ``allowed``, from 1."""
