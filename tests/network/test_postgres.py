@@ -39,8 +39,7 @@ from sottovoce.network.agent import Agent
 from sottovoce.network.cloud import Cloud
 from sottovoce.network.failures import DiskError, HaltedError, LeasedError, StoreError
 from sottovoce.network.journal import Journal
-from sottovoce.network.journal_file import SCHEMA
-from sottovoce.network.journal_schema import LEASE_SECONDS, POLL_SECONDS
+from sottovoce.network.journal_place import LEASE_SECONDS, POLL_SECONDS, SCHEMA
 from sottovoce.network.store import CloudStore, answers, check_store, summarise
 from sottovoce.privacy.charge import Charge, Protected
 from sottovoce.privacy.ledger import Ledger

@@ -26,13 +26,14 @@ from msgspec.structs import replace
 
 from sottovoce.database import Database, Statement, address_of, connect, transaction
 from sottovoce.network.failures import HaltedError, StoreError
-from sottovoce.network.journal_file import (
+from sottovoce.network.journal_place import (
     APPLICATION,
     BEGIN_ANEW,
     SCHEMA,
     SECONDS,
     TABLES,
     JournalFile,
+    JournalSchema,
     Marker,
     Reached,
     damaged,
@@ -40,7 +41,6 @@ from sottovoce.network.journal_file import (
     translated,
     utc,
 )
-from sottovoce.network.journal_schema import JournalSchema
 from sottovoce.network.protocol.actions import JournalRow
 from sottovoce.network.protocol.messages import Code
 from sottovoce.network.protocol.receipt import next_digest

@@ -19,8 +19,7 @@ from sottovoce.network import LINGER_SECONDS
 from sottovoce.network.failures import LeasedError
 from sottovoce.network.identity.certificates import Authorization
 from sottovoce.network.journal import Journal
-from sottovoce.network.journal_file import utc
-from sottovoce.network.journal_schema import POLL_SECONDS
+from sottovoce.network.journal_place import POLL_SECONDS, utc
 from sottovoce.network.observe.health import FATAL, serve_health
 from sottovoce.network.observe.logs import note
 from sottovoce.network.observe.operator_pages import Metrics
