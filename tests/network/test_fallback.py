@@ -86,14 +86,14 @@ def test_the_first_round_waits_for_an_agent_and_then_every_round_has_its_deadlin
 
 def test_only_a_run_that_has_begun_has_a_deadline_before_an_agent_comes() -> None:
     table = Answering(straggler="fallback")
-    assert table.machine.listening() == []
+    assert table.machine.opened() == []
     table.seat_all()
     table.round(1)
     again = table.restarted(straggler="fallback")
-    assert waits(again.machine.listening()) == [2]
+    assert waits(again.machine.opened()) == [2]
     again.join(1, 1, k=1)
     assert waits(again.send(1, 2, 1)) == []  # it has begun
-    assert table.restarted(straggler="wait").machine.listening() == []
+    assert table.restarted(straggler="wait").machine.opened() == []
 
 
 def test_who_missed_a_deadline_and_is_not_connected_is_not_waited_for_until_it_comes_back() -> None:

@@ -158,11 +158,6 @@ class CloudMachine:
         session = self._sessions.get(peer)
         return () if session is None else session.agents
 
-    def listening(self) -> list[Action]:
-        """Peers may connect from now on."""
-        timed = self._timed and self.phase is CloudPhase.COLLECTING
-        return [Wait(k=self.round)] if timed and self._straggler != "wait" else []
-
     def connect(self, peer: int, allowed: Container[int]) -> list[Action]:
         """A peer connected whose certificate speaks for the agents ``allowed``, from 1."""
         self._sessions[peer] = Session(peer=peer, allowed=allowed)
@@ -233,6 +228,11 @@ class CloudMachine:
         """This round has no outcome: end all connections for good."""
         self._move("failed")
         return self._drop_all(Code.FAILED)
+
+    def opened(self) -> list[Action]:
+        """Peers may connect: the round of a run that goes on waits for no first contribution."""
+        timed = self._timed and self._straggler != "wait"
+        return [Wait(k=self.round)] if timed and self.phase is CloudPhase.COLLECTING else []
 
     def deadline(self, k: int) -> list[Action]:
         """Timeout of round k: it goes on without those who have not answered.
