@@ -168,9 +168,9 @@ class Connection(web.RequestHandler):
         """Send a message on the WebSocket without waiting; False if too many are unread."""
         if self.leaving:
             return True
-        if self.backlog == 0:
+        if self._unread and self.backlog == 0:
             self._unread, self._unread_since = 0, math.inf
-        elif self._unread >= UNREAD:
+        if self._unread >= UNREAD:
             return False
         sending = self._socket.send_bytes(data)
         try:
