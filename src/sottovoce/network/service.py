@@ -20,9 +20,8 @@ from sottovoce.network.failures import LeasedError
 from sottovoce.network.identity.certificates import Authorization
 from sottovoce.network.journal import Journal
 from sottovoce.network.journal_place import POLL_SECONDS, utc
-from sottovoce.network.observe.health import FATAL, serve_health
 from sottovoce.network.observe.logs import note
-from sottovoce.network.observe.operator_pages import Metrics
+from sottovoce.network.observe.operator_pages import FATAL, Metrics, serve_health
 from sottovoce.network.process import Supervisor
 from sottovoce.network.protocol.cloud_machine import CloudMachine
 from sottovoce.network.protocol.collected import agent_ranges
