@@ -25,6 +25,9 @@ from sottovoce.network.identity.tls import OPERATOR
 from sottovoce.network.protocol.messages import Code
 from sottovoce.network.transport.server import require_role
 
+FATAL: Final = "failed"
+"""The code of a run that has ended with an error: a restart may help; it does not end a stall."""
+
 BUCKETS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
 """Upper ends of the round latency histogram, seconds."""
 
@@ -34,9 +37,6 @@ TURNED_AWAY: Final = ("accept", "address", "certificate", "crowd", "descriptors"
 
 STALE_SECONDS: Final = 10.0
 """A revocation list that could not be read for this long is stale; it is tried every second."""
-
-FATAL: Final = "failed"
-"""The code of a run that has ended with an error: a restart may help; it does not end a stall."""
 
 _SECONDS_PER_DAY: Final = 86_400
 _FAMILIES: Final = {"gauge": GaugeMetricFamily, "counter": CounterMetricFamily}

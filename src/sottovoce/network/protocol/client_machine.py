@@ -35,17 +35,17 @@ class ClientPhase(IntEnum):
 
 TRANSITIONS: Final = {
     (ClientPhase.OFFLINE, "connected"): ClientPhase.GREETING,  # hello is sent
-    (ClientPhase.OFFLINE, "lost"): ClientPhase.OFFLINE,
     (ClientPhase.GREETING, "welcome"): ClientPhase.WAITING,  # save, then send what is contributed
     (ClientPhase.GREETING, "error"): ClientPhase.GREETING,  # for now: connect again later
     (ClientPhase.GREETING, "stop"): ClientPhase.STOPPED,  # a lasting refusal, or a contradiction
-    (ClientPhase.GREETING, "lost"): ClientPhase.OFFLINE,  # connect again
     (ClientPhase.WAITING, "round"): ClientPhase.WAITING,  # step, save, send; a relay passes it on
     (ClientPhase.WAITING, "done"): ClientPhase.DONE,
     (ClientPhase.WAITING, "error"): ClientPhase.WAITING,
     (ClientPhase.WAITING, "stop"): ClientPhase.STOPPED,
-    (ClientPhase.WAITING, "lost"): ClientPhase.OFFLINE,
     (ClientPhase.DONE, "lost"): ClientPhase.DONE,
+} | {
+    (phase, "lost"): ClientPhase.OFFLINE  # connect again
+    for phase in (ClientPhase.OFFLINE, ClientPhase.GREETING, ClientPhase.WAITING)
 }
 """What follows which message or event; another message ends the connection."""
 

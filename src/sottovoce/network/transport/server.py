@@ -286,6 +286,7 @@ class Server:
 
     async def close(self) -> None:
         """Close every channel, listen no more, and end whatever is still open."""
+        self.runner.stop()
         for channel in self._channels.values():
             channel.leave()
         for sock in self._sockets:
