@@ -30,12 +30,10 @@ from sottovoce.problem.problem import Problem
 class SmoothForm:
     """A smooth problem without a public cost."""
 
-    problem: Problem
+    problem: Problem  # its sums are the stated ones; s_o - u_o of those with a public cost
     columns: NDArray[np.int64]  # the stated states in its vector of states
     rows: int  # how many of its constraints, the first ones, are the stated ones
-    priced: NDArray[
-        np.int64
-    ]  # sums with a public cost, from 0; the rows ``s_o - u_o = 0`` follow the stated ones
+    priced: NDArray[np.int64]  # these o, from 0; the rows ``s_o - u_o = 0`` follow the stated ones
     copies: NDArray[np.int64]  # the columns of the states u_o
 
 
@@ -80,11 +78,9 @@ def _with_copies(problem: Problem, priced: NDArray[np.int64]) -> Problem:
         groups.append(
             Group(
                 name=f"cost{k + 1}",
-                count=1,
                 symbols=tuple(copies.values()),
                 lower=read_only([low - room]),
                 upper=read_only([high + room]),
-                parameters={},
             )
         )
         objectives.append(substitute(term.formula, copies))
@@ -235,13 +231,11 @@ def _shared(symbol: Expression, stated: Expression, problem: Problem) -> Group:
     named = [g for g in problem.groups if g.count == 1]
     together = Group(
         name="all named agents",
-        count=1,
         symbols=tuple(s for g in named for s in g.symbols),
         lower=read_only(np.hstack([g.lower for g in named])),
         upper=read_only(np.hstack([g.upper for g in named])),
-        parameters={},
     )
     writer = EpigraphWriter("shared")
     writer.extra[symbol] = stated
     low, high = writer.bounds(together, box_of(together))
-    return Group(name=symbol.name, count=1, symbols=(symbol,), lower=low, upper=high, parameters={})
+    return Group(name=symbol.name, symbols=(symbol,), lower=low, upper=high)
