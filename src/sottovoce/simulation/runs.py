@@ -158,7 +158,6 @@ def _lay_out(problem: Problem, plan: NoisePlan | None, *, gradient: bool, lanes:
             "seed, hence not private"
         )
     domain = own_domain(groups, public_groups, problem.local)
-    columns = state_columns(groups)
     unmeasured = [
         family
         for family, origin in zip(problem.constraints, sums.origins, strict=True)
@@ -175,7 +174,11 @@ def _lay_out(problem: Problem, plan: NoisePlan | None, *, gradient: bool, lanes:
         if gradient
         else _make_kernels(problem, domain),
         offset=offset,
-        code=[(c, f) for c, f in zip(columns, problem.code, strict=True) if f is not None],
+        code=[
+            (c, f)
+            for c, f in zip(state_columns(groups), problem.code, strict=True)
+            if f is not None
+        ],
         unmeasured=Numeric(problem.cloud, unmeasured) if unmeasured else None,
         noise=noise,
     )
