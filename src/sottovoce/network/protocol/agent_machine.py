@@ -21,7 +21,7 @@ from sottovoce.network.protocol.actions import (
     Save,
     SendUp,
 )
-from sottovoce.network.protocol.client_machine import ClientMachine, ClientPhase
+from sottovoce.network.protocol.client_machine import ClientMachine
 from sottovoce.network.protocol.codec import (
     LARGEST,
     SMALLEST,
@@ -107,7 +107,7 @@ class AgentMachine(ClientMachine):
             self.memory, config=config, missed=self._missed(welcome.spoke)
         )
         steps = self._steps = self._join(welcome)
-        self.phase, self._welcome = ClientPhase.WAITING, welcome
+        self._welcome = welcome
         # Multipliers of the paper's release are never negative.
         self._prices = finite(welcome.prices, 0.0 if welcome.states else -LARGEST)
         self._entries = finite(len(welcome.columns))
@@ -171,7 +171,6 @@ class AgentMachine(ClientMachine):
 
     def _done(self, done: Done) -> list[Action]:
         price = unpack(done.price)
-        self.phase = ClientPhase.DONE
         confirmed = False if done.confirmed and self.memory.missed else done.confirmed
         return [Finish(price=price, confirmed=confirmed, wait=done.wait)]
 
