@@ -158,11 +158,6 @@ def _lay_out(problem: Problem, plan: NoisePlan | None, *, gradient: bool, lanes:
             "seed, hence not private"
         )
     domain = own_domain(groups, public_groups, problem.local)
-    unmeasured = [
-        family
-        for family, origin in zip(problem.constraints, sums.origins, strict=True)
-        if not (gradient or family.sums or origin.as_stated)
-    ]
     return Layout(
         size=problem.size,
         domain=domain,
@@ -179,9 +174,16 @@ def _lay_out(problem: Problem, plan: NoisePlan | None, *, gradient: bool, lanes:
             for c, f in zip(state_columns(groups), problem.code, strict=True)
             if f is not None
         ],
-        unmeasured=Numeric(problem.cloud, unmeasured) if unmeasured else None,
+        unmeasured=None if gradient else _unmeasured(problem),
         noise=noise,
     )
+
+
+def _unmeasured(problem: Problem) -> Numeric | None:
+    """The constraints whose sums do not show how much they are violated, if there are any."""
+    pairs = zip(problem.constraints, problem.cloud.sums.origins, strict=True)
+    families = [f for f, origin in pairs if not (f.sums or origin.as_stated)]
+    return Numeric(problem.cloud, families) if families else None
 
 
 def _make_kernels(problem: Problem, domain: Sequence[Group]) -> list[FleetKernel]:
