@@ -140,7 +140,7 @@ def show_command(ledger: LedgerName, json: bool = False) -> None:
 
     Example: sottovoce ledger show budget.db
     """
-    opened, name = _opened(ledger)
+    opened, name = opened_ledger(ledger)
     accounts = opened.accounts()
     title = f"Budgets in {name}: granted as epsilon, delta; spent in Gaussian-DP mu"
     columns = ("agent", "protects", "radius", "granted as", "spent", "mu/radius", "remaining")
@@ -219,7 +219,7 @@ def forecast_command(
 
     Example: sottovoce ledger forecast budget.db examples/paper --hide offset --radius 0.1
     """
-    opened, name = _opened(ledger)
+    opened, name = opened_ledger(ledger)
     with study(problem) as (report, _):
         stated = load(problem, agents=())
         plan = promise.plan(
@@ -246,8 +246,8 @@ def forecast_command(
         raise typer.Exit(1)
 
 
-def _opened(ledger: str) -> tuple[Ledger, str]:
-    """A ledger that exists, and what people call it."""
+def opened_ledger(ledger: str) -> tuple[Ledger, str]:
+    """Return a ledger that exists, and its name in messages."""
     from sottovoce.database import address_of
     from sottovoce.privacy.ledger import Ledger
 

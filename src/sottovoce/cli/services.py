@@ -141,7 +141,8 @@ def _in_own_process(work: Callable[..., _T], *arguments: object) -> _T:
         return pool.submit(work, *arguments).result()
 
 
-def _plan_of_cloud(folder: Path, options: CloudOptions) -> tuple[NoisePlan, int, Algorithm]:
+def plan_of_cloud(folder: Path, options: CloudOptions) -> tuple[NoisePlan, int, Algorithm]:
+    """Certify a problem, and return a cloud's plan, rounds and algorithm."""
     with options.reading(folder) as (problem, rounds, report):
         from sottovoce.study.prediction import predict_publicly
 
@@ -159,7 +160,8 @@ def _plan_of_cloud(folder: Path, options: CloudOptions) -> tuple[NoisePlan, int,
     return plan, rounds, algorithm
 
 
-def _plan_of_helper(folder: Path, options: HelperOptions) -> NoisePlan:
+def plan_of_helper(folder: Path, options: HelperOptions) -> NoisePlan:
+    """Certify a problem, and return a helper's plan."""
     with options.reading(folder) as (problem, rounds, report):
         return options.plan(problem, public=True, rounds=rounds, split=True, progress=report)
 
@@ -178,7 +180,7 @@ def cloud_command(folder: PublicFolder, options: CloudOptions) -> None:
     Example: sottovoce cloud examples/paper --keys cloud-keys --store run.db
     """
     logs.configure(options.log_level)
-    plan, rounds, algorithm = _in_own_process(_plan_of_cloud, folder, options)
+    plan, rounds, algorithm = _in_own_process(plan_of_cloud, folder, options)
 
     def serve() -> Awaitable[CloudResult]:
         from sottovoce.network.cloud import Cloud
@@ -204,7 +206,7 @@ def helper_command(folder: PublicFolder, options: HelperOptions) -> None:
     Example: sottovoce helper examples/paper --keys helper-keys --store helper.db
     """
     logs.configure(options.log_level)
-    plan = _in_own_process(_plan_of_helper, folder, options)
+    plan = _in_own_process(plan_of_helper, folder, options)
 
     def serve() -> Awaitable[None]:
         from sottovoce.network.helper import Helper
