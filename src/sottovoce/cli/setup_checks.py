@@ -279,14 +279,18 @@ def _certificate(file: Path, members: tuple[str, ...] | range) -> str:
     from cryptography import x509
 
     from sottovoce.network.failures import IdentityError
-    from sottovoce.network.identity.certificates import Identity, read_identity
+    from sottovoce.network.identity.certificates import issued_by, read_identity
     from sottovoce.network.identity.tls import require_current
 
-    identity: Identity = read_identity(file)
+    identity = read_identity(file)
     require_current(file)
-    begins = x509.load_pem_x509_certificate(file.read_bytes()).not_valid_before_utc.timestamp()
-    if time.time() < begins:
+    certificate, authority = (
+        x509.load_pem_x509_certificate(path.read_bytes()) for path in (file, file.parent / "ca.pem")
+    )
+    if time.time() < certificate.not_valid_before_utc.timestamp():
         raise IdentityError(f"{file} is not good yet: set this machine's clock")
+    if not issued_by(certificate, authority):
+        raise UserWarning(f"{file} is of another authority: the cloud's fleet.toml must name it")
     lacking = [m for m in members if not (m in identity.roles or m in identity)]
     if lacking:
         raise IdentityError(

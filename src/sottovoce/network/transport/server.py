@@ -90,7 +90,7 @@ class Connection(web.RequestHandler):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """TLS is done: the peer has a certificate of the authority."""
         super().connection_made(transport)
-        self.identity = peer_identity(transport)
+        self.identity = peer_identity(transport, self._server.authorization.names)
         self.quota = self._server.limits.quota(self.identity)
         self.quota.open += 1
         self._server.connections.add(self)
