@@ -106,6 +106,7 @@ class Facts:
     held: int = _metric("counter", "held", "Agent-rounds that went on without the agent.")
     refused: dict[str, int]  # by code, by this process; contributions clipped as well
     turned_away: dict[str, int]  # connections, by reason
+    series: dict[str, Any] | None = None  # its runs, where there is one
 
     @property
     def troubles(self) -> list[dict[str, str]]:
