@@ -22,11 +22,17 @@ _SERVICES = ("cloud", "helper", "agent", "gateway", "relay", "status")
 COMMANDS = {
     **dict.fromkeys(_STUDIES, "studies"),
     **dict.fromkeys(_SERVICES, "services"),
+    "serve": "runs",
     "demo": "demo",
 }
 """The module of every command, where it is ``NAME_command``."""
 
-GROUPS = {"identity": "accounts", "ledger": "accounts", "conformance": "conformance"}
+GROUPS = {
+    "identity": "accounts",
+    "ledger": "accounts",
+    "run": "runs",
+    "conformance": "conformance",
+}
 """The module of every group of commands, where it is ``NAME_group``."""
 
 _GARBAGE_THRESHOLD = 50_000  # new objects after which Python collects garbage

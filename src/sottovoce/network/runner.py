@@ -114,7 +114,8 @@ class Outcome:
             async with asyncio.timeout(linger):
                 await self._known.wait()
         except TimeoutError:
-            note("end-missed", agents=sorted(self._uninformed))
+            if linger:
+                note("end-missed", agents=sorted(self._uninformed))
         self._raise()
 
     def _raise(self) -> None:

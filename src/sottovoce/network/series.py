@@ -151,6 +151,7 @@ class Series(RunService[int]):
                 await self._open(plan, public, due, sat_out)
             else:
                 self._skip(due, self._why)
+        self._state = "over"
         self._outcome.end()
         await asyncio.Event().wait()
 
@@ -405,9 +406,6 @@ class Series(RunService[int]):
     async def _ask(self, request: web.Request) -> web.Response:
         """Open a run: ``{"public": {...}}`` by an operator."""
         require_role(request, OPERATOR)
-        over = self.runs is not None and self._note.number >= self.runs
-        if over or self._asked is not None or self._state not in ("waiting", "starting"):
-            return _refused(409, "busy", f"the series is {'over' if over else self._state}")
         try:
             body = await request.json() if request.can_read_body else {}
         except ValueError:
@@ -418,6 +416,8 @@ class Series(RunService[int]):
             self._public_data(asked := body.get("public", {}))
         except InputError as error:
             return _refused(400, "bad-data", str(error))
+        if self._asked is not None or self._state != "waiting":
+            return _refused(409, "busy", f"the series is {self._state}")
         self._asked = asked
         self._wake.set()
         return web.json_response({"series": self.name, "run": self._note.number + 1}, status=202)
