@@ -224,15 +224,17 @@ def first_config(folder: Path, fleet: Fleet) -> str:
 async def test_a_run_without_its_quorum_is_put_off_and_says_so(
     folder: Path, keys: Path, fleet: Fleet
 ) -> None:
-    async with in_series(folder, keys, every=1.0, gather=0.1, quorum=0.9) as series:
-        async with taking_part(*fleet.everyone(series)[:2]):
-            await until(lambda: facts(series)["runs"])
-            assert facts(series)["run"] == 0
-            (skipped, *_) = facts(series)["runs"]
-            assert skipped["status"] == "skipped"
-            assert skipped["reason"] == "2 agents can take part, and the quorum is 3"
-            async with taking_part(fleet.agent(series, 3)):
-                await until(lambda: facts(series)["answered"])
+    async with (
+        in_series(folder, keys, every=1.0, gather=0.1, quorum=0.9) as series,
+        taking_part(*fleet.everyone(series)[:2]),
+    ):
+        await until(lambda: facts(series)["runs"])
+        assert facts(series)["run"] == 0
+        (skipped, *_) = facts(series)["runs"]
+        assert skipped["status"] == "skipped"
+        assert skipped["reason"] == "2 agents can take part, and the quorum is 3"
+        async with taking_part(fleet.agent(series, 3)):
+            await until(lambda: facts(series)["answered"])
 
 
 async def test_who_is_absent_counts_with_its_fallback_and_joins_the_next_run(
@@ -288,24 +290,28 @@ async def test_a_series_that_was_interrupted_goes_on_with_the_same_run(
     ledger.grant(["x1", "x2", "x3"], 100, 1e-3, hide="trajectory", radius=0.01)
     names = set()
     for stop in (5, 20, ROUNDS):
-        async with in_series(folder, keys, runs=2, ledger=ledger) as series:
-            async with taking_part(*fleet.everyone(series)):
-                if stop == 5:
-                    await until(lambda: len(series._lobby.waiting) == 3)
-                    assert (await ask(series, keys))[0] == 202
-                await until(lambda: series._machine is not None)
-                assert series._machine is not None
-                machine, at = series._machine, stop
-                await until(lambda: machine.round > at)  # noqa: B023
-                names.add(series._store.run.run_id)
+        async with (
+            in_series(folder, keys, runs=2, ledger=ledger) as series,
+            taking_part(*fleet.everyone(series)),
+        ):
+            if stop == 5:
+                await until(lambda: len(series._lobby.waiting) == 3)
+                assert (await ask(series, keys))[0] == 202
+            await until(lambda: series._machine is not None)
+            assert series._machine is not None
+            machine, at = series._machine, stop
+            await until(lambda: machine.round > at)  # noqa: B023
+            names.add(series._store.run.run_id)
     assert len(names) == 1
     assert len(ledger.history()) == 3  # charged once
-    async with in_series(folder, keys, runs=2, ledger=ledger) as series:
-        async with taking_part(*fleet.everyone(series)):
-            await until(lambda: len(series._lobby.waiting) == 3)
-            assert facts(series)["answered"] == 1
-            assert (await ask(series, keys))[0] == 202
-            assert await series.finished() == 2
+    async with (
+        in_series(folder, keys, runs=2, ledger=ledger) as series,
+        taking_part(*fleet.everyone(series)),
+    ):
+        await until(lambda: len(series._lobby.waiting) == 3)
+        assert facts(series)["answered"] == 1
+        assert (await ask(series, keys))[0] == 202
+        assert await series.finished() == 2
     assert len(ledger.history()) == 6
 
 
@@ -374,10 +380,12 @@ async def test_a_run_that_fails_ends_without_an_answer_and_the_next_begins_cold(
         return play(self, k, *arguments, **settings)
 
     monkeypatch.setattr(Rounds, "play", failing)
-    async with in_series(folder, keys, **soon(), runs=3) as series:
-        async with taking_part(*fleet.everyone(series)) as tasks:
-            assert await series.finished() == 2
-            await asyncio.gather(*tasks)
+    async with (
+        in_series(folder, keys, **soon(), runs=3) as series,
+        taking_part(*fleet.everyone(series)) as tasks,
+    ):
+        assert await series.finished() == 2
+        await asyncio.gather(*tasks)
     last = summarise(folder.parent / "series.db")
     assert last.series is not None
     assert last.config is not None
@@ -404,12 +412,14 @@ async def test_a_run_that_nobody_contributes_to_ends(folder: Path, keys: Path) -
 async def test_an_agent_whose_files_cannot_be_read_takes_part_as_before(
     folder: Path, keys: Path, fleet: Fleet
 ) -> None:
-    async with in_series(folder, keys, **soon(), runs=2) as series:
-        async with taking_part(*fleet.everyone(series)) as tasks:
-            await until(lambda: fleet.ended[1])
-            (folder / "agents" / "1.toml").write_text("objective = ")
-            assert await series.finished() == 2
-            await asyncio.gather(*tasks)
+    async with (
+        in_series(folder, keys, **soon(), runs=2) as series,
+        taking_part(*fleet.everyone(series)) as tasks,
+    ):
+        await until(lambda: fleet.ended[1])
+        (folder / "agents" / "1.toml").write_text("objective = ")
+        assert await series.finished() == 2
+        await asyncio.gather(*tasks)
     assert fleet.answers(1) == pytest.approx([2, 2, 2], abs=0.3)
 
 

@@ -193,8 +193,9 @@ class Pages(Collector):
             for key, value in values.items():
                 family.add_metric([key], value)
             yield family
-        for name, text in SERIES_GAUGES.items() if facts.series else ():
-            if (value := facts.series[name]) is not None:
+        series = facts.series or {}
+        for name, text in SERIES_GAUGES.items():
+            if (value := series.get(name)) is not None:
                 yield GaugeMetricFamily(f"sottovoce_series_{name}", text, value=value)
 
     async def _healthz(self, _: web.Request) -> web.Response:
