@@ -22,7 +22,7 @@ _SERVICES = ("cloud", "helper", "agent", "gateway", "relay", "status")
 COMMANDS = {
     **dict.fromkeys(_STUDIES, "studies"),
     **dict.fromkeys(_SERVICES, "services"),
-    "serve": "runs",
+    "serve": "serve",
     "demo": "demo",
 }
 """The module of every command, where it is ``NAME_command``."""
@@ -30,7 +30,7 @@ COMMANDS = {
 GROUPS = {
     "identity": "accounts",
     "ledger": "accounts",
-    "run": "runs",
+    "run": "serve",
     "conformance": "conformance",
 }
 """The module of every group of commands, where it is ``NAME_group``."""

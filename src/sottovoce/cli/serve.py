@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 import tomllib
 from collections.abc import Awaitable, Mapping
@@ -22,7 +21,6 @@ from sottovoce.cli.options import (
     option,
     run_rounds,
     with_options,
-    with_role_options,
 )
 from sottovoce.cli.services import CloudOptions, plan_of_cloud, run_party
 from sottovoce.errors import InputError, NetworkError
@@ -85,15 +83,15 @@ class SeriesOptions(CloudOptions):
         )
 
 
-@with_role_options
+@with_options
 def serve_command(
-    file: Path = argument("the service file, with a table [series.NAME] for every series"),
+    file: Path = argument("the service file, with a table series.NAME for every series"),
     log_level: str = "info",
 ) -> None:
-    """Serve one or several series of runs: a fleet that plans again and again.
+    """Serve series of runs: fleets that plan again and again.
 
-    A run opens on a schedule, or by `sottovoce run start`. Agents stay connected. Killed at any
-    moment, the same command goes on with the run that was interrupted, and then with the series.
+    A run opens on a schedule, or by sottovoce run start. Agents stay connected. Killed at any
+    moment, the same command goes on with the interrupted run, then with the series.
 
     Example: sottovoce serve service.toml
     """
@@ -113,6 +111,8 @@ def serve_command(
 
 async def _all_of(runs: list[Any]) -> list[int]:
     """Every series to its end; one that fails does not end the others."""
+    import asyncio
+
     ended = await asyncio.gather(*runs, return_exceptions=True)
     for one in ended:
         if isinstance(one, BaseException):
