@@ -34,7 +34,7 @@ class Gateway:
         plan = self.lot.safe
         taking_part = np.array(result.agents) - 1 - self.places[0]
         plan[taking_part] = result.setpoint.reshape(-1, HORIZON)
-        self.lot.apply(int(result.run.public["hour"]), plan)
+        self.lot.apply(FIRST + result.run.number - 1, plan)
         save_private(self._file, self.lot.drawn)
 
 

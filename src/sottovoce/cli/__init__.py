@@ -22,6 +22,7 @@ _SERVICES = ("cloud", "helper", "agent", "gateway", "relay", "status")
 COMMANDS = {
     **dict.fromkeys(_STUDIES, "studies"),
     **dict.fromkeys(_SERVICES, "services"),
+    "serve": "serve",
     "demo": "demo",
 }
 """The module of every command, where it is ``NAME_command``."""
@@ -29,6 +30,7 @@ COMMANDS = {
 GROUPS = {
     "identity": "accounts",
     "ledger": "accounts",
+    "run": "serve",
     "conformance": "conformance",
     "check-setup": "setup_checks",
 }

@@ -134,7 +134,7 @@ class Relay(Service[int]):
         note("done", rounds=self._machine.below.setup.rounds)
 
     def _every_second(self) -> None:
-        self._attendance.update(self._machine.below)
+        self._attendance.update(self._machine.below.present)
 
     async def stop(self) -> None:
         """Close every connection."""

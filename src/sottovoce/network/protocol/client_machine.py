@@ -146,9 +146,15 @@ class ClientMachine(ABC):
         return self._round(message)
 
     def _refused(self, error: Error) -> list[Action]:
+        if error.code == Code.OVER:
+            return self._over()
         if error.code in LASTING:
             return self._stop(Code(error.code), "the cloud refused")
         return [] if error.code in PASSING else [Reconnect(code=error.code)]
+
+    def _over(self) -> list[Action]:
+        """The run of a series has ended, and no answer of it is to come."""
+        return self._stop(Code.OVER, "the run is over")
 
     def _stop(self, code: Code, detail: str) -> list[Action]:
         self.phase = ClientPhase.STOPPED

@@ -23,6 +23,7 @@ from sottovoce.network.protocol.cloud_machine import CloudMachine
 from sottovoce.network.protocol.codec import MalformedError, decode_from_agent, encode
 from sottovoce.network.protocol.helper_machine import HelperMachine
 from sottovoce.network.protocol.messages import PROTOCOLS, Code
+from sottovoce.network.protocol.series_machine import SeriesMachine
 from sottovoce.network.runner import Runner
 from sottovoce.network.transport.limits import HEARTBEAT_SECONDS, Limits, Quota, most_sockets
 
@@ -221,7 +222,7 @@ class Server:
     """The listening side of a cloud, a relay or a helper."""
 
     authorization: Authorization
-    machine: CloudMachine | HelperMachine
+    machine: CloudMachine | HelperMachine | SeriesMachine
     runner: Runner
     limits: Limits
     _: KW_ONLY
