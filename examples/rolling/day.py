@@ -76,7 +76,7 @@ def charging(price: Array, limit: Array, need: Array, most: Array, **more: Any) 
     """Return the problem: each car gets what it needs within its stay, all keep the limit."""
     ev = sv.agents(
         CARS, dim=len(price), lower=0.0, upper=LARGEST_KW, name="car",
-        parameters={"need": np.minimum(need, most.sum(axis=1)), "most": most},
+        parameters={"need": need, "most": most},
     )  # fmt: skip
     return sv.Problem(
         objectives=sum(p * x + WEAR * x**2 for p, x in zip(price, ev.x, strict=True)),
@@ -113,12 +113,12 @@ class Lot:
             self.apply(self._next, self.safe)
         most = np.zeros((CARS, HORIZON))
         most[self.places] = self.cars.power(hour + np.arange(HORIZON), hour)[self.places]
-        here = most.any(axis=1)
-        left = np.where(here, np.maximum(self.cars.need - self.drawn.sum(axis=1), 0.0), 0.0)
+        left = np.maximum(self.cars.need - self.drawn.sum(axis=1), 0.0)
+        left = np.minimum(left, most.sum(axis=1))  # less than it needs if its gateway came late
         plan = np.clip(self._plan, 0.0, most)
         follows = np.abs(plan.sum(axis=1) - left) < 1e-6
         need = np.where(follows, plan.sum(axis=1), left)
-        even = (need / np.maximum((most > 0).sum(axis=1), 1))[:, None] * (most > 0)
+        even = np.minimum((need / np.maximum((most > 0).sum(axis=1), 1))[:, None], most)
         self._plan = np.where(follows[:, None], plan, even)
         price, limit = np.array(public["price"]), np.array(public["capacity"])
         return charging(price, limit, need, most, fallback=[self._plan])

@@ -31,8 +31,9 @@ from sottovoce.network import identity
 from sottovoce.network.identity.tls import client_context
 from sottovoce.network.store import summarise
 from sottovoce.privacy.ledger import Ledger
+from sottovoce.privacy.statement import down, up
 
-HERE = Path(__file__).parent
+HERE = Path(__file__).resolve().parent
 GATEWAYS = [range(first, first + 250) for first in range(1, CARS + 1, 250)]
 ROUNDS = 100  # of service.toml, and of a plan without noise
 KILL = 9  # the run in which the service is killed
@@ -109,9 +110,14 @@ def played(folder: Path, *, port: int = 8471, runs: int = RUNS, kill: int = KILL
     """Play the day; return what cars have drawn."""
     park = Park(folder, port, runs)
     with ExitStack() as processes:
-        service = park.service()
-        for process in (gateways := park.gateways()):
-            processes.callback(process.kill)
+
+        def started(process: subprocess.Popen[bytes]) -> subprocess.Popen[bytes]:
+            processes.enter_context(process)
+            processes.callback(process.kill)  # unless it has ended by then
+            return process
+
+        service = started(park.service())
+        gateways = [started(process) for process in park.gateways()]
         for number, hour in enumerate(range(FIRST, FIRST + runs), 1):
             park.open_run(hour)
             print(f"{hour:2}:00  run {number} of {runs}", flush=True)
@@ -120,8 +126,7 @@ def played(folder: Path, *, port: int = 8471, runs: int = RUNS, kill: int = KILL
                 service.kill()  # SIGKILL
                 service.wait()
                 print("       service killed and started again", flush=True)
-                service = park.service()
-            processes.callback(service.kill)
+                service = started(park.service())
         for process in (service, *gateways):
             process.wait(timeout=PATIENCE_SECONDS)
     return park.drawn()
@@ -136,8 +141,9 @@ class Plan:
 
     @property
     def over(self) -> float:
-        """The most by which a limit is exceeded, negative if none is, kW."""
-        return float((self.drawn.sum(axis=0) - LIMIT[DAY]).max())
+        """The most by which a limit is exceeded, 0 if none is, kW rounded up."""
+        most = (self.drawn.sum(axis=0) - LIMIT[DAY]).max() - 1e-6  # what rounding may add up to
+        return max(0.0, float(np.ceil(10 * most) / 10))
 
 
 def without_privacy(runs: int = RUNS) -> Array:
@@ -197,10 +203,10 @@ def main() -> None:
         total = cost(plan.drawn)
         print(f"{plan.name:34} {total:9.2f} euro ({total / base - 1:+.2%}), "
               f"{plan.drawn.sum() / need.sum():.2%} of the energy, "
-              f"limit exceeded by {max(plan.over, 0.0):.1f} kW")  # fmt: skip
+              f"limit exceeded by {plan.over:.1f} kW")  # fmt: skip
     account = Ledger(out / "ledger.db").accounts()[0]
     (day,) = account.periods
-    print(f"budget of a day: mu {day.budget:.4f}, spent by {RUNS} runs {day.spent:.4f}")
+    print(f"budget of a day: mu {down(day.budget, 4)}, spent by {RUNS} runs {up(day.spent, 4)}")
     draw_day(plans, out / "rolling.png", KILL)
     print(f"figure: {out / 'rolling.png'}, after {time.monotonic() - began:.0f} s")
 
