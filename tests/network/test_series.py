@@ -4,23 +4,33 @@ from __future__ import annotations
 
 import asyncio
 import json
+import random
+import re
 import shutil
+import signal
+import subprocess
+import sys
 import time
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import aiohttp
+import numpy as np
 import pytest
-from network_harness import peer, taking_part
+from network_harness import free_port, peer, taking_part
 
 import sottovoce as sv
+from sottovoce.cli.serve import read_service
+from sottovoce.errors import InputError
 from sottovoce.network.agent import Agent, AgentResult
 from sottovoce.network.agent_group import AgentGroup
 from sottovoce.network.config import read_config
-from sottovoce.network.failures import RefusedError
+from sottovoce.network.failures import RefusedError, StoreError
 from sottovoce.network.identity.tls import client_context
+from sottovoce.network.process import Worker
 from sottovoce.network.series import Series
 from sottovoce.network.store import summarise
 from sottovoce.privacy.ledger import Ledger
@@ -28,6 +38,7 @@ from sottovoce.privacy.noise_plan import NoisePlan
 from sottovoce.problem.files.load import Public, load_problem, load_public
 
 ROUNDS = 40
+SOTTOVOCE = (sys.executable, "-c", "from sottovoce.cli import main; main()")
 PROBLEM = """
 [public]
 cap = 6
@@ -436,3 +447,133 @@ async def test_an_agent_refuses_a_run_of_another_problem(
         for task in tasks:
             with pytest.raises(RefusedError, match="another problem"):
                 await task
+
+
+def started(*words: object) -> subprocess.Popen[bytes]:
+    """A command of sottovoce as a process."""
+    command = [*SOTTOVOCE, *map(str, words)]
+    return subprocess.Popen(command, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+
+
+@contextmanager
+def processes(folder: Path, keys: Path, port: int) -> Iterator[list[subprocess.Popen[bytes]]]:
+    """Three agents as processes, in a list to which others may be added; all end with the block."""
+    cloud = f"wss://127.0.0.1:{port}"
+    files = ((folder / "agents" / f"{i}.toml", keys / "agents" / str(i)) for i in (1, 2, 3))
+    alive = [
+        started("agent", file, "--keys", own, "--cloud", cloud, "--out", f"{file}-{{run}}.json")
+        for file, own in files
+    ]
+    try:
+        yield alive
+    finally:
+        for process in alive:
+            process.kill()
+            process.wait()
+
+
+def service_file(folder: Path, keys: Path, port: int, *further: str) -> Path:
+    file = folder.parent / "service.toml"
+    lines = (
+        "[series.test]",
+        f'problem = "{folder.name}"',
+        f'keys = "{keys}"',
+        'store = "series.db"',
+        'ledger = "ledger.db"',
+        f'listen = "127.0.0.1:{port}"',
+        "rounds = 150",
+        'gather = "3 s"',
+        'deadline = "2s"',
+        *further,
+    )
+    file.write_text("\n".join(lines) + "\n")
+    return file
+
+
+@pytest.mark.parametrize("kills", [3, pytest.param(20, marks=pytest.mark.slow)])
+def test_a_service_that_is_killed_goes_on_exactly(folder: Path, keys: Path, kills: int) -> None:
+    port, chance = free_port(), random.Random(kills)  # noqa: S311
+    file = service_file(folder, keys, port, 'every = "2 s"')
+    ledger = Ledger(folder.parent / "ledger.db")
+    ledger.grant(["x1", "x2", "x3"], 1e3, 1e-3, hide="trajectory", radius=0.01)
+    store, began = folder.parent / "series.db", time.monotonic()
+    with processes(folder, keys, port) as alive:
+        for _ in range(kills):
+            alive.append(started("serve", file))
+            while time.monotonic() - began < 60 * kills:
+                with suppress(StoreError):
+                    if summarise(store).series is not None:
+                        break
+                time.sleep(0.05)
+            time.sleep(chance.uniform(0.5, 6.0))
+            alive[-1].kill()
+            assert alive.pop().wait() == -signal.SIGKILL
+        alive.append(started("serve", file))
+        known = summarise(store).series
+        before = known.answered if known else 0
+        while (known := summarise(store).series) is None or known.answered < before + 2:
+            assert time.monotonic() - began < 60 * (kills + 1)
+            time.sleep(0.1)
+        # No agent was told two different things: it would have stopped.
+        assert all(process.poll() is None for process in alive)
+        alive[-1].terminate()
+        alive[-1].wait()
+    known = summarise(store).series
+    assert known is not None
+    opened = [run for run in known.runs if run.status != "skipped"]
+    assert {run.status for run in opened} == {"done"}
+    numbers = [run.number for run in opened]
+    assert numbers == list(range(1, len(numbers) + 1))
+    charged = Counter(spend.run_id for spend in ledger.history())
+    assert set(charged.values()) == {3}
+    assert len(charged) == known.number
+    answers = [json.loads(f.read_text()) for f in (folder / "agents").glob("1.toml-*.json")]
+    assert sorted(answer["run"] for answer in answers) >= numbers[:1]
+
+
+def test_nothing_private_is_where_others_read(folder: Path, keys: Path, fleet: Fleet) -> None:
+    want(folder, 1, 3.1415926)
+    port = free_port()
+    file = service_file(folder, keys, port, "runs = 1", 'every = "1 h"')
+    Ledger(folder.parent / "ledger.db").grant(
+        ["x1", "x2", "x3"], 1e3, 1e-3, hide="trajectory", radius=0.01
+    )
+    with processes(folder, keys, port) as alive:
+        command = [*SOTTOVOCE, "serve", str(file)]
+        with subprocess.Popen(command, stderr=subprocess.PIPE) as serve:
+            said = serve.communicate(timeout=60)[1]
+        assert serve.returncode == 0
+        assert [process.wait(timeout=30) for process in alive] == [0, 0, 0]
+    answer = json.loads((folder / "agents" / "1.toml-1.json").read_text())
+    canaries = [
+        b"3.1415926",
+        str(answer["x"][0]).encode()[:8],
+        np.float64(answer["x"][0]).tobytes(),
+    ]
+    public = [p for p in folder.parent.iterdir() if p.is_file() and ".state" not in p.name]
+    assert {file.name for file in public} >= {"service.toml", "series.db", "ledger.db"}
+    for text in (said, *(p.read_bytes() for p in public)):
+        assert not any(canary in text for canary in canaries)
+    for kept in [p for p in folder.parent.iterdir() if p.suffix == ".db"]:
+        assert kept.stat().st_mode & 0o077 == 0
+    assert (folder / "agents" / "1.toml-1.json").stat().st_mode & 0o077 == 0
+
+
+@pytest.mark.parametrize(
+    ("line", "named"),
+    [
+        ("new = true", "got 'new'"),
+        ('every = "soon"', "every must be a time"),
+        ('quorum = "0%"', "quorum must be"),
+        ("straggler = 3", "straggler"),
+        ('first = "noon"', "first must be a time"),
+        ("runs = true", "runs must be"),
+        ('problem = ["a"]', "TOML"),
+    ],
+)
+def test_a_service_file_that_cannot_be_meant_is_refused(
+    folder: Path, keys: Path, line: str, named: str
+) -> None:
+    file = service_file(folder, keys, 1, line)
+    with pytest.raises(InputError, match=re.escape(named)):
+        read_service(file)["test"].series("test", Worker())

@@ -261,15 +261,16 @@ class Series(RunService[int]):
         warm = None if known.warm is None else _memory_of(known.warm)
         reason = store.run.reason
         if store.run.status != "unanswered":
+            reason = "the service was started with another problem or promise"
             try:
                 plan = await self._plan_for(known.public)
+            except SottovoceError as error:
+                reason = str(error)
+            else:
                 config = self._config(plan, store.run.run_id, warm, self._series_run())
                 if config.text == store.run.config:
                     await self._play(plan, warm)
                     return
-                reason = "the service was started with another problem or promise"
-            except InputError as error:
-                reason = str(error)
         self._conclude("unanswered", reason)
 
     def _series_run(self) -> SeriesRun:
