@@ -101,6 +101,25 @@ def test_a_cloud_that_lacks_nothing_and_one_that_lacks_a_budget(
     ]  # fmt: skip
 
 
+def test_a_service_of_series_names_what_each_of_them_lacks(place: Path) -> None:
+    shutil.copytree(PAPER, place / "problem")
+    (place / "now.toml").write_text("cap = 1\n")
+    file = place / "service.toml"
+    shared = "problem = 'problem'\nkeys = 'k'\nlisten = '127.0.0.1:0'\nledger = 'l.db'\n"
+    other = f"[series.b]\nstore = 'b.db'\npublic = 'now.toml'\n{shared}"
+    file.write_text(f"[series.a]\nstore = 'a.db'\n{shared}{other}")
+    ledger = Ledger(place / "l.db")
+    assert row("serve", "a: budgets", file, "info")[0] == "missing"
+    ledger.grant(NAMES[:6], 2, 0.05, hide="trajectory", radius=1)
+    status, detail = row("serve", "a: budgets", file, "info")
+    assert (status, detail.startswith("1 agents would sit out")) == ("warning", True)
+    ledger.grant(NAMES[6:], 2, 0.05, hide="trajectory", radius=1)
+    assert row("serve", "b: budgets", file, "info")[0] == "ok"
+    assert row("serve", "a: public data", file, "info") == ("ok", "none")
+    assert "cap" in row("serve", "b: public data", file, "info")[1]
+    assert row("serve", "b: public data", file, "info")[0] == "missing"
+
+
 def test_budgets_that_are_spent_are_missing_and_none_at_all_is_a_warning(
     cloud: Callable[..., tuple[str, str]], place: Path
 ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -248,12 +249,18 @@ def forecast_command(
 
 def opened_ledger(ledger: str) -> tuple[Ledger, str]:
     """Return a ledger that exists, and its name in messages."""
-    from sottovoce.database import address_of
+    from sottovoce.database import address_of, connect
+    from sottovoce.privacy.fence import ledger_errors
     from sottovoce.privacy.ledger import Ledger
 
     address = address_of("ledger", ledger)
-    if address.file is not None and not address.file.exists():
-        raise InputError(f"{ledger} must exist, got no such file: grant a budget first")
+    if address.file is not None:
+        exists = address.file.exists()
+    else:
+        with ledger_errors(address.name), closing(connect(address, mode="ro")) as database:
+            exists = database.stamp("accounts") is not None
+    if not exists:
+        raise InputError(f"{address.name} must exist, got no such ledger: grant a budget first")
     return Ledger(ledger), address.file.name if address.file else address.name
 
 

@@ -9,7 +9,7 @@ import socket
 import ssl
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import replace
 from email.utils import parsedate_to_datetime
 from functools import cache, partial
@@ -23,6 +23,7 @@ import typer
 from sottovoce.cli import services
 from sottovoce.cli.console import show_result
 from sottovoce.cli.options import load, with_role_options
+from sottovoce.cli.serve import SeriesOptions, read_service, serve_command
 from sottovoce.errors import InputError, NetworkError, SottovoceError
 from sottovoce.tables import PlainTable
 
@@ -128,6 +129,22 @@ def _of_cloud(folder: Path, options: services.CloudOptions) -> Iterator[Check]:
         yield "helper and clock", partial(_other_side, options.helper, options.keys)
 
 
+def _of_series(file: Path, log_level: str) -> Iterator[Check]:
+    from sottovoce.network.series import read_public
+    from sottovoce.problem.files.load import load_public, replace_public
+
+    for name, options in read_service(file, log_level).items():
+
+        def public(options: SeriesOptions = options) -> str:
+            stated = load_public(options.problem)
+            replace_public(stated, read_public(options.public))
+            return ", ".join(stated) or "none"
+
+        yield f"{name}: public data", public
+        for check, call in _of_half(options.problem, options, "cloud"):
+            yield f"{name}: {check}", call
+
+
 def _of_helper(folder: Path, options: services.HelperOptions) -> Iterator[Check]:
     def masks() -> str:
         from sottovoce.network.identity.pledges import HelperKeys
@@ -230,8 +247,8 @@ def _of_store(store: str | Path, role: Role) -> Iterator[Check]:
 
     def stored() -> str:
         if address.file is None:
-            with translated(address.name):
-                new = connect(address, mode="ro").stamp("rounds") is None
+            with translated(address.name), closing(connect(address, mode="ro")) as database:
+                new = database.stamp("rounds") is None
         else:
             new = not address.file.exists() or not address.file.stat().st_size
             if new and address.file.with_name(f"{address.file.name}.mark").exists():
@@ -311,11 +328,14 @@ def _budgets(options: services.HelperOptions, plan: Callable[[], NoisePlan]) -> 
     if options.ledger is None:
         raise UserWarning("without --ledger nothing limits what runs spend together")
     ledger, name = opened_ledger(options.ledger)
+    series = isinstance(options, SeriesOptions)
     with suppress(NetworkError), JournalReader.open(options.store) as journal:
-        if journal.read_run().run_id in {spend.run_id for spend in ledger.history()}:
+        if not series and journal.read_run().run_id in {spend.run_id for spend in ledger.history()}:
             return f"{name}: the run of this store is paid for"
     forecasts = ledger.forecast(plan().charges())
     refusals = [forecast.refusal for forecast in forecasts if forecast.refusal]
+    if series and 0 < len(refusals) < len(forecasts):
+        raise UserWarning(f"{len(refusals):,} agents would sit out the next run: {refusals[0]}")
     if refusals:
         raise BudgetError(f"{len(refusals):,} agents cannot afford this run: {refusals[0]}")
     return f"{name}: {forecasts[0].runs} runs now, {forecasts[0].in_all} in all"
@@ -365,6 +385,7 @@ CHECKS: Final[dict[str, tuple[Callable[..., None], Callable[..., Iterator[Check]
     "relay": (services.relay_command, _of_relay),
     "agent": (services.agent_command, _of_agent),
     "gateway": (services.gateway_command, _of_gateway),
+    "serve": (serve_command, _of_series),
 }
 """The command of every role, whose options its checks take."""
 
