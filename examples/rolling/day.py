@@ -110,7 +110,7 @@ class Lot:
         """
         hour = int(public["hour"])
         while self._next < hour:  # a run without an answer
-            self.apply(self._next, self.safe)
+            self.apply(self.safe)
         most = np.zeros((CARS, HORIZON))
         most[self.places] = self.cars.power(hour + np.arange(HORIZON), hour)[self.places]
         left = np.maximum(self.cars.need - self.drawn.sum(axis=1), 0.0)
@@ -128,11 +128,11 @@ class Lot:
         """What these cars draw without an answer, kW in each hour of the plan."""
         return self._plan[self.places]
 
-    def apply(self, hour: int, plan: Array) -> None:
+    def apply(self, plan: Array) -> None:
         """Draw the first hour of a plan of these cars, and keep the rest."""
-        self.drawn[self.places, hour - FIRST] = plan[:, 0]
+        self.drawn[self.places, self._next - FIRST] = plan[:, 0]
         self._plan[self.places] = np.pad(plan[:, 1:], ((0, 0), (0, 1)))
-        self._next = hour + 1
+        self._next += 1
 
 
 def cost(drawn: Array) -> float:

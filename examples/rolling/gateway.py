@@ -30,11 +30,10 @@ class Gateway:
 
     def on_result(self, result: AgentResult) -> None:
         """Charge for an hour: by the answer, or by the fallback of cars that sat out."""
-        assert result.run is not None
         plan = self.lot.safe
         taking_part = np.array(result.agents) - 1 - self.places[0]
         plan[taking_part] = result.setpoint.reshape(-1, HORIZON)
-        self.lot.apply(FIRST + result.run.number - 1, plan)
+        self.lot.apply(plan)
         save_private(self._file, self.lot.drawn)
 
 

@@ -151,7 +151,7 @@ def without_privacy(runs: int = RUNS) -> Array:
     lot, memory = Lot(Cars.drawn()), None
     for hour in range(FIRST, FIRST + runs):
         result = sv.simulate(lot.problem(public(hour)), rounds=ROUNDS, warm_start=memory)
-        lot.apply(hour, result.x[0].reshape(CARS, -1))
+        lot.apply(result.x[0].reshape(CARS, -1))
         memory = result.warm_start(shift=1)
     return lot.drawn
 

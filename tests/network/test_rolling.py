@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import runpy
 import stat
+import struct
 import sys
 from pathlib import Path
 from typing import Any
@@ -55,8 +56,20 @@ def test_a_service_that_is_killed_in_a_run_answers_it_and_goes_on(
         (1, "done", 1000),
         (2, "done", 1000),
     ]
-    for file in folder.glob("drawn-*.npy"):
-        assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    private = [folder / "1-250.state", *folder.glob("drawn-*.npy")]
+    assert len(private) == 5
+    assert {stat.S_IMODE(file.stat().st_mode) for file in private} == {0o600}
+    values = [v for v in (*play["Cars"].drawn().need, *drawn[:, :2].ravel()) if v != round(v, 3)]
+    assert len(values) > 1000
+    for file in folder.iterdir():
+        if (
+            file.is_file()
+            and file not in private
+            and not file.name.endswith(("state", "state-wal"))
+        ):
+            read = file.read_bytes()
+            words = [struct.pack("<d", v) for v in values] + [f"{v:.5f}".encode() for v in values]
+            assert not [word for word in words if word in read], file.name
 
 
 @pytest.mark.slow
