@@ -177,6 +177,11 @@ def test_a_certificate_of_another_agent_or_role_is_missing(
     assert (status, "must speak for 3, got ['sottovoce:operator']" in detail) == ("missing", True)
     helper = HelperOptions(keys=place / "k", store=str(place / "h.db"))
     assert row("helper", "certificate", PAPER, helper)[0] == "missing"
+    identity.create_keys(place / "other", agents=1)
+    shutil.copy(place / "k" / "server.pem", place / "other" / "server.pem")
+    options = CloudOptions(keys=place / "other", store=str(place / "run.db"))
+    assert "must be of the authority" in row("cloud", "certificate", PAPER, options)[1]
+    assert agent("cloud and clock", cloud="wss://127.0.0.1:port")[0] == "missing"
     relay = {"cloud": "wss://127.0.0.1:1", "listen": "127.0.0.1:0", "health_listen": None}
     name, beside = "certificate for the cloud", place / "k" / "agents" / "3"
     assert row("relay", name, PAPER, agents="3", keys=beside, **relay)[0] == "ok"

@@ -307,7 +307,9 @@ def _certificate(file: Path, members: tuple[str, ...] | range) -> str:
     if time.time() < certificate.not_valid_before_utc.timestamp():
         raise IdentityError(f"{file} is not good yet: set this machine's clock")
     if not issued_by(certificate, authority):
-        raise UserWarning(f"{file} is of another authority: the cloud's fleet.toml must name it")
+        if isinstance(members, range):
+            raise UserWarning(f"{file} is of a fleet's authority: fleet.toml there must name it")
+        raise IdentityError(f"{file} must be of the authority of {file.parent / 'ca.pem'}")
     lacking = [m for m in members if not (m in identity.roles or m in identity)]
     if lacking:
         raise IdentityError(
@@ -338,19 +340,19 @@ def _budgets(options: services.HelperOptions, plan: Callable[[], NoisePlan]) -> 
         raise UserWarning(f"{len(refusals):,} agents would sit out the next run: {refusals[0]}")
     if refusals:
         raise BudgetError(f"{len(refusals):,} agents cannot afford this run: {refusals[0]}")
-    return f"{name}: {forecasts[0].runs} runs now, {forecasts[0].in_all} in all"
+    now, in_all = (n if n is not None else "any" for n in (forecasts[0].runs, forecasts[0].in_all))
+    return f"{name}: {now} runs now, {in_all} in all"
 
 
 def _other_side(url: str, keys: Path) -> str:
     """Connect as the role does, and hold this machine's clock against the answer's date."""
+    from sottovoce.arguments import websocket_address
     from sottovoce.network.identity.tls import client_context
 
-    parts = urlsplit(url)
+    websocket_address("cloud", url)
+    parts, context = urlsplit(url), client_context(keys)
     link = HTTPSConnection(
-        parts.hostname or "",
-        parts.port or 443,
-        timeout=ANSWER_SECONDS,
-        context=client_context(keys),
+        parts.hostname or "", parts.port or 443, timeout=ANSWER_SECONDS, context=context
     )
     try:
         link.connect()
