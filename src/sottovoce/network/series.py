@@ -9,6 +9,7 @@ series holds the current or last run, and what the next one begins with.
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import json
 import logging
 import math
@@ -123,6 +124,8 @@ class Series(RunService[int]):
                 )
             known = SeriesNote(name=self.name, origin=uuid.uuid4().hex, created=time.time())
         self._note = known
+        if known.running and store.run.status != "unanswered":
+            self._lobby.interrupted = hashlib.sha256(store.run.config.encode()).digest()
         states = isinstance(self._steps, GradientSteps)
         numbers = self.cloud.size if states else self.cloud.sums.count
         runner = Runner(
@@ -269,6 +272,7 @@ class Series(RunService[int]):
                     await self._play(plan, warm)
                     return
         self._conclude("unanswered", reason)
+        self._server.runner.on(self._lobby.give_up)
 
     def _series_run(self) -> SeriesRun:
         known = self._note
@@ -294,6 +298,7 @@ class Series(RunService[int]):
             )
         except BudgetError as error:  # another run has spent from the same accounts meanwhile
             self._conclude("unanswered", str(error))
+            self._server.runner.on(self._lobby.give_up)
             return
         assert self._machine is not None  # noqa: S101  the run was taken up
         self._server.runner, self._runner.server = self._runner, self._server
