@@ -23,7 +23,7 @@ def codes(actions: list[object]) -> list[Code]:
 def machine() -> SeriesMachine:
     """A series whose run was interrupted, and a peer for agent 1."""
     machine = SeriesMachine(3)
-    machine.resuming = RUN
+    machine.interrupted = RUN
     machine.connect(1, {1})
     return machine
 

@@ -124,8 +124,8 @@ class Series(RunService[int]):
                 )
             known = SeriesNote(name=self.name, origin=uuid.uuid4().hex, created=time.time())
         self._note = known
-        if known.running:
-            self._lobby.resuming = hashlib.sha256(store.run.config.encode()).digest()
+        if known.running and store.run.status != "unanswered":
+            self._lobby.interrupted = hashlib.sha256(store.run.config.encode()).digest()
         states = isinstance(self._steps, GradientSteps)
         numbers = self.cloud.size if states else self.cloud.sums.count
         runner = Runner(
@@ -272,6 +272,7 @@ class Series(RunService[int]):
                     await self._play(plan, warm)
                     return
         self._conclude("unanswered", reason)
+        self._server.runner.on(self._lobby.give_up)
 
     def _series_run(self) -> SeriesRun:
         known = self._note
@@ -297,6 +298,7 @@ class Series(RunService[int]):
             )
         except BudgetError as error:  # another run has spent from the same accounts meanwhile
             self._conclude("unanswered", str(error))
+            self._server.runner.on(self._lobby.give_up)
             return
         assert self._machine is not None  # noqa: S101  the run was taken up
         self._server.runner, self._runner.server = self._runner, self._server
@@ -342,7 +344,6 @@ class Series(RunService[int]):
     def _conclude(self, status: str, reason: str = "") -> None:
         """Remember how a run ended, and what was learnt; a failed one leaves nothing behind."""
         known, machine = self._note, self._machine
-        self._server.runner.on(self._lobby.give_up)
         if status == "unanswered":
             self._store.end("unanswered", reason)
         lost = status == "unanswered" and known.warm is not None

@@ -23,8 +23,9 @@ class SeriesMachine:
 
     def __init__(self, agents: int) -> None:
         self._agents = agents
-        self.resuming = b""  # hash of an interrupted run's configuration, until it goes on
         self.run: CloudMachine | None = None  # the current run's, or the last one's
+        # The configuration of the run that a restarted service is about to go on with.
+        self.interrupted = b""
         self._allowed: dict[int, Container[int]] = {}  # by peer, the agents of its certificate
         self._parked: dict[int, Hello] = {}
 
@@ -50,7 +51,7 @@ class SeriesMachine:
 
     def open(self, run: CloudMachine) -> list[Action]:
         """A run opens or goes on: those who are parked and take part are asked for their part."""
-        self.run, self.resuming = run, b""
+        self.run, self.interrupted = run, b""
         actions = run.opened()
         for peer, hello in list(self._parked.items()):
             if self._takes_part(run, hello):
@@ -60,8 +61,8 @@ class SeriesMachine:
         return actions
 
     def give_up(self) -> list[Action]:
-        """The interrupted run does not go on: those who wait for it give it up, too."""
-        self.resuming = b""
+        """The run that was interrupted does not go on."""
+        self.interrupted = b""
         waiting = [peer for peer, hello in self._parked.items() if hello.config]
         return [action for peer in waiting for action in self._drop(peer, Code.OVER)]
 
@@ -106,10 +107,10 @@ class SeriesMachine:
             if (named or fresh) and self._takes_part(run, hello):
                 run.connect(peer, allowed)
                 return run.receive(peer, hello)
-        if hello.config not in (b"", self.resuming):
+        if hello.config and hello.config != self.interrupted:
             return self._drop(peer, Code.OVER, tuple(hello.agents))
-        early = not hello.config and (hello.round or hello.receipt)
-        if early or any(a >= b for a, b in pairwise(hello.agents)):
+        late = bool(hello.round or hello.receipt) and not hello.config
+        if late or any(a >= b for a, b in pairwise(hello.agents)):
             return self._drop(peer, Code.MALFORMED)
         if not all(agent in allowed and agent <= self._agents for agent in hello.agents):
             return self._drop(peer, Code.NOT_YOURS, tuple(hello.agents))
