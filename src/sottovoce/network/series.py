@@ -33,7 +33,7 @@ from sottovoce.network import LINGER_SECONDS
 from sottovoce.network.config import SeriesRun
 from sottovoce.network.failures import DivergedError
 from sottovoce.network.identity.tls import OPERATOR
-from sottovoce.network.journal_file import utc
+from sottovoce.network.journal_place import utc
 from sottovoce.network.observe.logs import note
 from sottovoce.network.protocol.series_machine import SeriesMachine
 from sottovoce.network.run_service import RunService
