@@ -13,6 +13,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -33,7 +34,6 @@ from sottovoce.network.agent_group import AgentGroup
 from sottovoce.network.config import read_config
 from sottovoce.network.failures import RefusedError, StoreError
 from sottovoce.network.identity.tls import client_context
-from sottovoce.network.process import Worker
 from sottovoce.network.series import Series, _listed
 from sottovoce.network.store import CloudStore, summarise
 from sottovoce.privacy.ledger import Ledger
@@ -579,8 +579,8 @@ def test_a_service_file_that_cannot_be_meant_is_refused(
     folder: Path, keys: Path, line: str, named: str
 ) -> None:
     file = service_file(folder, keys, 1, line)
-    with pytest.raises(InputError, match=re.escape(named)):
-        read_service(file)["test"].series("test", Worker())
+    with ThreadPoolExecutor() as pool, pytest.raises(InputError, match=re.escape(named)):
+        read_service(file)["test"].series("test", pool)
 
 
 async def test_prices_move_with_the_horizon_and_old_ones_are_forgotten(
