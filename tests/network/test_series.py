@@ -669,3 +669,22 @@ async def test_the_pages_show_the_series(folder: Path, keys: Path, fleet: Fleet)
     ]  # fmt: skip
     for line in ("run 1.0", "answered 1.0", "sat_out_count 1.0"):
         assert f"\nsottovoce_series_{line}\n" in metrics
+
+
+async def test_several_series_run_side_by_side(folder: Path, keys: Path) -> None:
+    other = folder.parent / "other" / "problem"
+    shutil.copytree(folder, other)
+    fleets = [Fleet(folder, keys), Fleet(other, keys)]
+    async with (
+        in_series(folder, keys) as one,
+        in_series(other, keys, name="two") as two,
+        taking_part(*fleets[0].everyone(one), *fleets[1].everyone(two)),
+    ):
+        for series in (one, two):
+            await until(lambda s=series: len(s._lobby.waiting) == 3)  # type: ignore[misc]
+            await ask(series, keys)
+        for series in (one, two):
+            await waiting(series, 1)
+        await until(lambda: fleets[0].ended[1] and fleets[1].ended[1])
+    runs = [fleet.ended[1][0].run for fleet in fleets]
+    assert [run and run.name for run in runs] == ["test", "two"]

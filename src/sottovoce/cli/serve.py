@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import re
 import tomllib
-from collections.abc import Awaitable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from datetime import UTC, datetime
 from functools import partial
@@ -103,12 +103,11 @@ def serve_command(
     logs.configure(log_level)
     tables = read_service(file, log_level)
 
-    def serve() -> Awaitable[list[int]]:
-        every = [options.series(name, pool) for name, options in tables.items()]
-        return _all_of(every)
+    async def serve() -> list[int]:
+        with own_process() as pool:
+            return await _all_of([one.series(name, pool) for name, one in tables.items()])
 
-    with own_process() as pool:
-        answered = run_party(serve)
+    answered = run_party(serve)
     errors.print(f"done: {sum(answered):,} runs were answered")
 
 
