@@ -56,11 +56,11 @@ SEAMS: Final = {
     "fence that rises": "sottovoce.privacy.fence.Fence.rise",
     # store
     "store's connection": "sottovoce.network.journal.Journal._connect",
-    "checkpoint of a new store": "sottovoce.network.journal_file.JournalFile.settle",
-    "lease": "sottovoce.network.journal_schema.JournalSchema.hold",
+    "checkpoint of a new store": "sottovoce.network.journal_place.JournalFile.settle",
+    "lease": "sottovoce.network.journal_place.JournalSchema.hold",
     "commit": "sottovoce.network.store.CloudStore.commit",
-    "mark": "sottovoce.network.journal_file.Marker.write",
-    "seal": "sottovoce.network.journal_file.seal",
+    "mark": "sottovoce.network.journal_place.Marker.write",
+    "seal": "sottovoce.network.journal_place.seal",
     # rounds of the cloud
     "order of a release": "sottovoce.network.runner.make_durable",
     "played round": "sottovoce.network.round_arithmetic.Rounds.play",

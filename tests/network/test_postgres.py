@@ -8,6 +8,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
@@ -34,13 +35,13 @@ from sottovoce.errors import (
     SottovoceError,
     UnavailableError,
 )
+from sottovoce.network import cloud as cloud_module
 from sottovoce.network.agent import Agent
 from sottovoce.network.cloud import Cloud
 from sottovoce.network.failures import DiskError, HaltedError, LeasedError, StoreError
 from sottovoce.network.journal import Journal
-from sottovoce.network.journal_file import SCHEMA
-from sottovoce.network.journal_schema import LEASE_SECONDS, POLL_SECONDS
-from sottovoce.network.store import CloudStore, answers, summarise
+from sottovoce.network.journal_place import LEASE_SECONDS, POLL_SECONDS, SCHEMA
+from sottovoce.network.store import CloudStore, answers, check_store, summarise
 from sottovoce.privacy.charge import Charge, Protected
 from sottovoce.privacy.ledger import Ledger
 from sottovoce.problem.problem import Problem
@@ -358,6 +359,42 @@ async def test_a_standby_says_so_and_listens_once_the_lease_is_given_back(
     assert caplog.text.count("standby") == 1
     assert standby.opened.is_set()
     await standby.stop()
+
+
+async def test_a_cloud_that_loses_its_lease_while_it_starts_stands_by_and_blames_nobody(
+    server: Server,
+    url: str,
+    paper: Problem,
+    keys: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Another one that released a round meanwhile leaves a fence beyond what this one has read."""
+    plan, ledger = plan_for(paper), granted(url, paper)
+    settings: dict[str, Any] = {"rounds": 60, "ledger": ledger, "seed": 1}
+    check = check_store
+    other = Cloud(plan, keys=keys, store=url, **settings)
+    everybody = member(paper, ALL, free_port(), keys, tmp_path, allow_simulated=True)
+
+    async def overtake() -> None:
+        server.rows(url, "UPDATE lease SET expires = clock_timestamp()")
+        await other.start()
+        everybody.cloud = f"wss://127.0.0.1:{other.port}"
+        await _until(other, everybody, 3)
+        await other.stop()
+
+    def overtaken(*words: Any) -> None:
+        monkeypatch.setattr(cloud_module, "check_store", check)
+        with ThreadPoolExecutor(1) as elsewhere:
+            elsewhere.submit(asyncio.run, overtake()).result()
+        check(*words)
+
+    monkeypatch.setattr(cloud_module, "check_store", overtaken)
+    with caplog.at_level(logging.INFO):
+        async with serving(plan, keys, url, **settings) as cloud:
+            assert cloud.round >= 3
+    assert caplog.text.count("standby") == 1
 
 
 def test_nothing_private_reaches_the_database_or_the_logs(

@@ -13,6 +13,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -33,7 +34,6 @@ from sottovoce.network.agent_group import AgentGroup
 from sottovoce.network.config import read_config
 from sottovoce.network.failures import RefusedError, StoreError
 from sottovoce.network.identity.tls import client_context
-from sottovoce.network.process import Worker
 from sottovoce.network.series import Series, _listed
 from sottovoce.network.store import CloudStore, summarise
 from sottovoce.privacy.ledger import Ledger
@@ -579,8 +579,8 @@ def test_a_service_file_that_cannot_be_meant_is_refused(
     folder: Path, keys: Path, line: str, named: str
 ) -> None:
     file = service_file(folder, keys, 1, line)
-    with pytest.raises(InputError, match=re.escape(named)):
-        read_service(file)["test"].series("test", Worker())
+    with ThreadPoolExecutor() as pool, pytest.raises(InputError, match=re.escape(named)):
+        read_service(file)["test"].series("test", pool)
 
 
 async def test_prices_move_with_the_horizon_and_old_ones_are_forgotten(
@@ -669,3 +669,22 @@ async def test_the_pages_show_the_series(folder: Path, keys: Path, fleet: Fleet)
     ]  # fmt: skip
     for line in ("run 1.0", "answered 1.0", "sat_out_count 1.0"):
         assert f"\nsottovoce_series_{line}\n" in metrics
+
+
+async def test_several_series_run_side_by_side(folder: Path, keys: Path) -> None:
+    other = folder.parent / "other" / "problem"
+    shutil.copytree(folder, other)
+    fleets = [Fleet(folder, keys), Fleet(other, keys)]
+    async with (
+        in_series(folder, keys) as one,
+        in_series(other, keys, name="two") as two,
+        taking_part(*fleets[0].everyone(one), *fleets[1].everyone(two)),
+    ):
+        for series in (one, two):
+            await until(lambda s=series: len(s._lobby.waiting) == 3)  # type: ignore[misc]
+            await ask(series, keys)
+        for series in (one, two):
+            await waiting(series, 1)
+        await until(lambda: fleets[0].ended[1] and fleets[1].ended[1])
+    runs = [fleet.ended[1][0].run for fleet in fleets]
+    assert [run and run.name for run in runs] == ["test", "two"]

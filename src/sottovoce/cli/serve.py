@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 import re
 import tomllib
-from collections.abc import Awaitable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, get_type_hints
 
@@ -22,12 +24,13 @@ from sottovoce.cli.options import (
     run_rounds,
     with_options,
 )
-from sottovoce.cli.services import CloudOptions, plan_of_cloud, run_party
-from sottovoce.errors import InputError, NetworkError
+from sottovoce.cli.services import CloudOptions, own_process, plan_of_cloud, run_party
+from sottovoce.errors import InputError, NetworkError, SottovoceError
 from sottovoce.network.observe import logs
 
 if TYPE_CHECKING:
-    from sottovoce.network.process import Worker
+    from concurrent.futures import Executor
+
     from sottovoce.network.series import Series
     from sottovoce.privacy.noise_plan import NoisePlan
     from sottovoce.problem.files.load import Public
@@ -53,7 +56,7 @@ class SeriesOptions(CloudOptions):
     gather: str = "10 s"
     shift: int = 0
 
-    def series(self, name: str, worker: Worker) -> Series:
+    def series(self, name: str, pool: Executor) -> Series:
         """Return the series."""
         from sottovoce.network.series import Series
         from sottovoce.problem.files.load import load_public
@@ -61,8 +64,10 @@ class SeriesOptions(CloudOptions):
         problem = load(self.problem, agents=())
 
         async def plan(public: Public) -> NoisePlan:
-            noise, _, _ = await worker(plan_of_cloud, self.problem, self, public)
-            return noise
+            from asyncio import get_running_loop
+
+            work = partial(plan_of_cloud, self.problem, self, public)
+            return (await get_running_loop().run_in_executor(pool, work))[0]
 
         server = {k: v for k, v in self.server().items() if k not in _LEFT_OUT}
         return Series(
@@ -98,26 +103,30 @@ def serve_command(
     logs.configure(log_level)
     tables = read_service(file, log_level)
 
-    def serve() -> Awaitable[list[int]]:
-        from sottovoce.network.process import Worker
-
-        worker = Worker()
-        every = [options.series(name, worker) for name, options in tables.items()]
-        return _all_of([series.run(linger=0.0) for series in every])
+    async def serve() -> list[int]:
+        with own_process() as pool:
+            return await _all_of([one.series(name, pool) for name, one in tables.items()])
 
     answered = run_party(serve)
     errors.print(f"done: {sum(answered):,} runs were answered")
 
 
-async def _all_of(runs: list[Any]) -> list[int]:
+async def _all_of(every: list[Series]) -> list[int]:
     """Every series to its end; one that fails does not end the others."""
     import asyncio
 
-    ended = await asyncio.gather(*runs, return_exceptions=True)
-    for one in ended:
-        if isinstance(one, BaseException):
-            raise one
-    return [one for one in ended if isinstance(one, int)]
+    async def one(series: Series) -> int:
+        try:
+            return await series.run(linger=0.0)
+        except SottovoceError as error:
+            logs.note("series-failed", level=logging.ERROR, series=series.name, words=str(error))
+            raise
+
+    ended = await asyncio.gather(*map(one, every), return_exceptions=True)
+    for end in ended:
+        if isinstance(end, BaseException):
+            raise end
+    return [end for end in ended if isinstance(end, int)]
 
 
 @run_group.callback()

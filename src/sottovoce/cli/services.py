@@ -38,6 +38,8 @@ from sottovoce.network.observe import logs
 from sottovoce.progress import Progress, watched
 
 if TYPE_CHECKING:
+    from concurrent.futures import ProcessPoolExecutor
+
     from sottovoce.algorithm.algorithm import Algorithm
     from sottovoce.network.agent import AgentResult
     from sottovoce.network.agent_group import AgentGroup
@@ -132,14 +134,22 @@ class CloudOptions(HelperOptions):
         }
 
 
-def _in_own_process(work: Callable[..., _T], *arguments: object) -> _T:
-    from sottovoce.network.process import Worker
+def own_process() -> ProcessPoolExecutor:
+    """Return a process for certificates and plans, which take libraries and memory.
 
-    worker = Worker()
-    try:
-        return worker.call(work, *arguments)
-    finally:
-        worker.close()
+    It ends with this one.
+    """
+    from concurrent.futures import ProcessPoolExecutor  # agents do without
+    from multiprocessing import get_context
+
+    from sottovoce.network.process import end_with_parent
+
+    return ProcessPoolExecutor(1, mp_context=get_context("spawn"), initializer=end_with_parent)
+
+
+def _in_own_process(work: Callable[..., _T], *arguments: object) -> _T:
+    with own_process() as pool:
+        return pool.submit(work, *arguments).result()
 
 
 def plan_of_cloud(

@@ -68,8 +68,8 @@ class Cloud(RunService[CloudResult]):
             With "wait" the run waits for every agent, without end.
         deadline: seconds that a round waits for agents, 10 by default. Who missed one, and is not
             connected, is not waited for.
-        first_deadline: the same of the first round of this process, 60 by default, from the first
-            contribution on: until then it waits.
+        first_deadline: the same of the first round of this process, 60 by default; that of a new
+            run counts from the first contribution on, and waits for it.
         ledger: accounts of the agents; the run is charged there before round 1, and every round
             is fenced there before it is sent.
         seed: simulate noise as ``simulate`` does with this seed; nothing is private then, and

@@ -26,13 +26,14 @@ from msgspec.structs import replace
 
 from sottovoce.database import Database, Statement, address_of, connect, transaction
 from sottovoce.network.failures import HaltedError, StoreError
-from sottovoce.network.journal_file import (
+from sottovoce.network.journal_place import (
     APPLICATION,
     BEGIN_ANEW,
     SCHEMA,
     SECONDS,
     TABLES,
     JournalFile,
+    JournalSchema,
     Marker,
     Reached,
     damaged,
@@ -40,7 +41,6 @@ from sottovoce.network.journal_file import (
     translated,
     utc,
 )
-from sottovoce.network.journal_schema import JournalSchema
 from sottovoce.network.protocol.actions import JournalRow
 from sottovoce.network.protocol.messages import Code
 from sottovoce.network.protocol.receipt import next_digest
@@ -388,6 +388,9 @@ class Journal(JournalReader):
             ):
                 raise damaged(self.name, f"round {after} does not follow from the round before")
             previous, last = row.digest, row
+            if row.k % _PAGE == 0:
+                with translated(self.name):
+                    self._place.hold()  # a lease must not end while much is read
         self.last = last
         self._notes = self.notes()
 

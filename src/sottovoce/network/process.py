@@ -63,69 +63,21 @@ async def _run_until_signal(
         await asyncio.sleep(TLS_CLOSE_SECONDS)
 
 
-@final
-class Worker:
-    """A process that works for this one, one piece after the other, and ends when this one does.
+def end_with_parent() -> None:
+    """Have a process of ``multiprocessing`` end with the one that started it, however that ends.
 
-    A certificate and a plan take libraries and memory that serving a run does not. A pool of
-    ``concurrent.futures`` outlives a process that is killed.
+    A pool of ``concurrent.futures`` would outlive a process that is killed.
     """
+    from multiprocessing import parent_process
 
-    def __init__(self) -> None:
-        self._turn = asyncio.Lock()
-        self._process: Any = None
-        self._pipe: Any = None
+    parent = parent_process()
+    assert parent is not None  # noqa: S101  it was started by another
 
-    async def __call__(self, work: Callable[..., Answer], *arguments: object) -> Answer:
-        """Return what a function returns there, or raise what it raises."""
-        async with self._turn:
-            try:
-                return await asyncio.to_thread(self.call, work, *arguments)
-            except asyncio.CancelledError:
-                self._process.kill()
-                raise
+    def wait() -> None:
+        parent.join()
+        os._exit(1)
 
-    def call(self, work: Callable[..., Answer], *arguments: object) -> Answer:
-        """The same, without an event loop."""
-        if self._process is None or not self._process.is_alive():
-            from multiprocessing import get_context  # agents do without
-
-            context = get_context("spawn")
-            self._pipe, theirs = context.Pipe()
-            self._process = context.Process(target=_work_on, args=(theirs,), daemon=True)
-            self._process.start()
-            theirs.close()
-        try:
-            self._pipe.send((work, arguments))
-            answer, error = self._pipe.recv()
-        except (EOFError, OSError):
-            raise CrashedError("the process that plans runs has ended: try again") from None
-        if error is not None:
-            raise error
-        done: Answer = answer
-        return done
-
-    def close(self) -> None:
-        """End the process."""
-        if self._process is not None:
-            self._pipe.close()
-            self._process.join()
-
-
-def _work_on(pipe: Any) -> None:
-    """Work until the other end of the pipe is closed, by whatever ends its process."""
-    with suppress(EOFError, OSError, KeyboardInterrupt):
-        while True:
-            work, arguments = pipe.recv()
-            answer: object = None
-            failure: SottovoceError | None = None
-            try:
-                answer = work(*arguments)
-            except SottovoceError as error:
-                failure = error
-            except Exception as error:
-                failure = CrashedError(f"planning failed with {type(error).__name__}")
-            pipe.send((answer, failure))
+    threading.Thread(target=wait, daemon=True).start()
 
 
 @final

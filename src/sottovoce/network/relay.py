@@ -136,11 +136,6 @@ class Relay(Service[int]):
     def _every_second(self) -> None:
         self._attendance.update(self._machine.below.present)
 
-    async def stop(self) -> None:
-        """Close every connection."""
-        self._runner.stop()
-        await super().stop()
-
     def _describe(self, welcome: Welcome) -> Setup:
         party, fallbacks = parties_below(welcome, self.cloud, self._machine.agents)
         return Setup(

@@ -289,6 +289,7 @@ class CloudRunner(Runner):
 
     def start(self) -> None:
         """The cloud listens; a run may have been over before it was restarted."""
+        self.on(self._machine.opened)
         if self._machine.phase is CloudPhase.DONE:
             self._finish()
 

@@ -9,6 +9,7 @@ series holds the current or last run, and what the next one begins with.
 from __future__ import annotations
 
 import asyncio
+import gc
 import hashlib
 import json
 import logging
@@ -33,7 +34,7 @@ from sottovoce.network import LINGER_SECONDS
 from sottovoce.network.config import SeriesRun
 from sottovoce.network.failures import DivergedError
 from sottovoce.network.identity.tls import OPERATOR
-from sottovoce.network.journal_file import utc
+from sottovoce.network.journal_place import utc
 from sottovoce.network.observe.logs import note
 from sottovoce.network.protocol.series_machine import SeriesMachine
 from sottovoce.network.run_service import RunService
@@ -373,6 +374,7 @@ class Series(RunService[int]):
             line,
         )
         note("run-ended", run=known.number, status=status, words=reason)
+        gc.collect()  # a run's machine, runner and noise refer to each other
 
     def _skip(self, due: float, reason: str) -> None:
         """A run that was due, or asked for, is not opened."""

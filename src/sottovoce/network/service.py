@@ -14,15 +14,14 @@ from typing import Any, Final, Generic, TypeVar, final
 from aiohttp.web import AppRunner
 
 from sottovoce.arguments import path_of
+from sottovoce.errors import SottovoceError
 from sottovoce.network import LINGER_SECONDS
 from sottovoce.network.failures import LeasedError
 from sottovoce.network.identity.certificates import Authorization
 from sottovoce.network.journal import Journal
-from sottovoce.network.journal_file import utc
-from sottovoce.network.journal_schema import POLL_SECONDS
-from sottovoce.network.observe.health import FATAL, serve_health
+from sottovoce.network.journal_place import POLL_SECONDS, utc
 from sottovoce.network.observe.logs import note
-from sottovoce.network.observe.operator_pages import Metrics
+from sottovoce.network.observe.operator_pages import FATAL, Metrics, serve_health
 from sottovoce.network.process import Supervisor
 from sottovoce.network.protocol.collected import agent_ranges
 from sottovoce.network.runner import Outcome
@@ -137,7 +136,13 @@ class Service(ABC, Generic[Result]):
     async def _started(self) -> bool:
         """Start; False while another process has the lease of the store."""
         try:
-            await self._start()
+            try:
+                await self._start()
+            except SottovoceError:
+                if self._store is not None:
+                    # Who took the lease over meanwhile has gone on: that is no damage.
+                    self._store.flush()
+                raise
         except LeasedError as error:
             if not self._standby:
                 note("standby", words=str(error))

@@ -24,7 +24,7 @@ from sottovoce.errors import PrivacyError
 from sottovoce.network.config import RunConfig, algorithm_of, read_config
 from sottovoce.network.failures import StoreError
 from sottovoce.network.journal import MEMORY, Journal, JournalReader, RunNote, Status
-from sottovoce.network.journal_file import damaged
+from sottovoce.network.journal_place import damaged
 from sottovoce.network.protocol.actions import (
     CloudMemory,
     Commit,

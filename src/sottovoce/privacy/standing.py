@@ -84,11 +84,6 @@ class AgentForecast:
     next_at: str | None
     refusal: str
 
-    @property
-    def affordable(self) -> bool:
-        """Whether the agent can afford the next run."""
-        return not self.refusal
-
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -22,7 +22,7 @@ from sottovoce.network.protocol.actions import (
     Save,
     SendUp,
 )
-from sottovoce.network.protocol.client_machine import ClientMachine, ClientPhase
+from sottovoce.network.protocol.client_machine import AGENT_TRANSITIONS, ClientMachine, ClientPhase
 from sottovoce.network.protocol.codec import (
     LARGEST,
     NOTHING,
@@ -110,7 +110,7 @@ class AgentMachine(ClientMachine):
             self.memory, config=config, missed=self._missed(welcome.spoke)
         )
         steps = self._steps = self._join(welcome)
-        self.phase, self._welcome = ClientPhase.WAITING, welcome
+        self._welcome = welcome
         # Multipliers of the paper's release are never negative.
         self._prices = finite(welcome.prices, 0.0 if welcome.states else -LARGEST)
         self._entries = finite(len(welcome.columns))
@@ -153,9 +153,13 @@ class AgentMachine(ClientMachine):
             self.memory = replace(self.memory, x=x, answer=x, runs=runs)
 
     def next_run(self) -> list[Action]:
-        """Wait for the next run of the series, on the same connection."""
+        """Wait for the next run of the series, after a goodbye on the same connection."""
         self.memory = Memory(x=b"", answer=b"", runs=self.memory.runs)
-        return [Save(memory=self.memory), *self.connected()]
+        save: list[Action] = [Save(memory=self.memory)]
+        if self.phase is not ClientPhase.DONE:
+            return save  # it connects anew
+        self.phase = AGENT_TRANSITIONS[self.phase, "again"]
+        return [*save, *self._hello()]
 
     def _over(self) -> list[Action]:
         finish = Finish(price=NOTHING, confirmed=False, wait=0.0, again=True)
@@ -192,7 +196,6 @@ class AgentMachine(ClientMachine):
 
     def _done(self, done: Done) -> list[Action]:
         price = unpack(done.price)
-        self.phase = ClientPhase.DONE
         confirmed = False if done.confirmed and self.memory.missed else done.confirmed
         return [Finish(price=price, confirmed=confirmed, wait=done.wait, again=done.again)]
 

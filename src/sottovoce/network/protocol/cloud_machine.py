@@ -75,9 +75,17 @@ TRANSITIONS: Final = {
     (CloudPhase.COMMITTING, "finished"): CloudPhase.DONE,  # likewise the last: say goodbye
     (CloudPhase.COMMITTING, "failed"): CloudPhase.HALTED,  # prices diverged
     (CloudPhase.COLLECTING, "failed"): CloudPhase.HALTED,  # nobody contributes, in a series
-    (CloudPhase.COLLECTING, "committed"): CloudPhase.COLLECTING,  # a relay missed the round
-    (CloudPhase.COLLECTING, "finished"): CloudPhase.DONE,  # likewise
-} | {(phase, "rolled_back"): CloudPhase.HALTED for phase in CloudPhase}  # an agent proves it
+    (CloudPhase.COLLECTING, "rolled_back"): CloudPhase.HALTED,  # an agent proves a lost round
+    (CloudPhase.COMMITTING, "rolled_back"): CloudPhase.HALTED,
+    (CloudPhase.DONE, "rolled_back"): CloudPhase.HALTED,
+}
+
+RELAY_TRANSITIONS: Final = {
+    (before, event): after
+    for (phase, event), after in TRANSITIONS.items()
+    if event not in ("failed", "rolled_back")  # those are the cloud's
+    for before in {phase, CloudPhase.COLLECTING}  # a round may go on without the relay
+}
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -115,13 +123,14 @@ class CloudMachine:
     ) -> None:
         self.setup = setup
         self.last: Record | None = None
-        self.phase = CloudPhase.COLLECTING
+        self.phase, self.transitions = CloudPhase.COLLECTING, TRANSITIONS
         self.round = 1  # the one that is being collected
         # By the welcome from above, of a relay: the round that is collected there, and the last in
         # which agents of this relay contributed.
         self.above_round = self.above_contributed = 0
         self._receipts, self._history, self._straggler = receipts, history, straggler
-        self._timed = straggler == "wait"  # else from the first contribution on
+        # Else from the first contribution on; a run that has begun ends even if no agent returns.
+        self._timed = straggler == "wait" or last is not None
         self._sends = State if setup.states else Masked if setup.split else Contribution
         self._sessions: dict[int, Session] = {}
         self._speakers: dict[int, int] = {}  # the connection of every agent that is there
@@ -229,9 +238,10 @@ class CloudMachine:
         return self._drop_all(Code.OVER if self.setup.series else Code.FAILED)
 
     def opened(self) -> list[Action]:
-        """A run of a series begins or goes on: its round does not wait for a first contribution."""
-        self._timed = True
-        return [Wait(k=self.round)] if self.phase is CloudPhase.COLLECTING else []
+        """Peers may connect: a run that goes on, or is of a series, waits for nobody first."""
+        self._timed = self._timed or self.setup.series
+        timed = self._timed and self._straggler != "wait"
+        return [Wait(k=self.round)] if timed and self.phase is CloudPhase.COLLECTING else []
 
     def deadline(self, k: int) -> list[Action]:
         """Timeout of round k: it goes on without those who have not answered.
@@ -261,7 +271,7 @@ class CloudMachine:
         self._used = {part.party.agents[0]: part for part in record.parts}
 
     def _move(self, event: str) -> None:
-        self.phase = TRANSITIONS[self.phase, event]
+        self.phase = self.transitions[self.phase, event]
 
     def _active(self) -> tuple[int, ...]:
         """The peers that speak for agents."""

@@ -52,7 +52,7 @@ class SeriesMachine:
     def open(self, run: CloudMachine) -> list[Action]:
         """A run opens or goes on: those who are parked and take part are asked for their part."""
         self.run, self.interrupted = run, b""
-        actions = run.opened()
+        actions: list[Action] = []
         for peer, hello in list(self._parked.items()):
             if self._takes_part(run, hello):
                 del self._parked[peer]
