@@ -25,7 +25,8 @@ from typer.testing import CliRunner
 
 from databases import Server, needs_postgres
 from sottovoce.cli.accounts import grant_command
-from sottovoce.cli.services import status_command
+from sottovoce.cli.services import CloudOptions, status_command
+from sottovoce.cli.setup_checks import CHECKS, carry_out
 from sottovoce.errors import (
     BudgetError,
     InputError,
@@ -530,3 +531,26 @@ def test_a_lost_connection_ends_a_write_with_an_error_that_may_pass(
     again = CloudStore(url)
     assert again.released == 0
     again.close()
+
+
+def test_check_setup_looks_at_store_and_ledger_and_makes_neither(
+    url: str, server: Server, tmp_path: Path, keys: Path
+) -> None:
+    options = CloudOptions(keys=keys, store=url, ledger=url, rounds=20)
+    paper = Path(__file__).parents[2] / "examples" / "paper"
+
+    def row(name: str) -> tuple[str, str]:
+        checks = dict(CHECKS["cloud"][1](paper, options))
+        found = carry_out((name, checks[name]))
+        assert PASSWORD not in found["detail"]
+        return found["status"], found["detail"]
+
+    assert [row("store")[0], row("budgets")[0]] == ["ok", "missing"]
+    assert server.rows(url, "SELECT nspname FROM pg_namespace WHERE nspname = 'sottovoce'") == []
+    CloudStore(url).close()
+    names = [f"x{i}" for i in ALL]
+    Ledger(url).grant(names, 1.1, 0.05, hide="trajectory", radius=1.0)
+    assert "is of a run, running" in row("store")[1]
+    assert row("budgets")[0] == "ok"
+    options = CloudOptions(keys=keys, store=url.replace(str(server.port), "1"))
+    assert row("store")[0] == "missing"

@@ -340,6 +340,14 @@ def status_table(summary: RunSummary) -> PlainTable:
             "trust": TRUST_STATEMENTS[trust_of(promise.get("trust", "one")).kind],
             "constraints": margin,
         }
+    if (series := summary.series) is not None:
+        ends = [f"{r.number} {r.status}{f' ({r.reason})' if r.reason else ''}" for r in series.runs]
+        out = ", ".join(f"{len(agents):,} {why}" for why, agents in series.sat_out.items())
+        rows |= {
+            "series": f"{series.name}, run {series.number:,}, {series.answered:,} answered",
+            "runs that ended": ", ".join(ends[-6:]) or "none",
+            "sat out": out or "nobody",
+        }
     refused = ", ".join(f"{code} {n:,}" for code, n in sorted(summary.incidents.items()))
     rows |= {
         "prices": ", ".join(f"{p:.4g}" for p in summary.price[:16]),

@@ -124,7 +124,7 @@ class Helper(Service[None]):
         if config is None or self._store.run.config not in ("", text):
             return Code.OTHER_RUN
         answers = HelperRounds(self.plan, config, self._keys, self._sampler)
-        self._charge(self.ledger, self.plan, config.run_id, "helper")
+        self._charge(self.ledger, self.plan.charges(), config.run_id, "helper")
         if not self._store.run.config:
             self._store.bind(text)
         self._answers = answers
