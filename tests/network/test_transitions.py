@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from enum import IntEnum
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,9 @@ from test_helper_machine import ONE, Half
 from test_relay import BELOW, Tree
 
 from sottovoce.network.protocol.actions import Commit, Halt, Reconnect
+from sottovoce.network.protocol.agent_machine import AgentMachine
+from sottovoce.network.protocol.client_machine import AGENT_TRANSITIONS, ClientMachine, ClientPhase
 from sottovoce.network.protocol.client_machine import TRANSITIONS as CLIENT
-from sottovoce.network.protocol.client_machine import ClientMachine, ClientPhase
 from sottovoce.network.protocol.cloud_machine import RELAY_TRANSITIONS, TRANSITIONS, CloudPhase
 from sottovoce.network.protocol.helper_machine import HELPER_TRANSITIONS
 from sottovoce.network.protocol.messages import Ask, Code, Done, Error
@@ -32,7 +34,7 @@ CLOUDS = {"cloud": TRANSITIONS, "relay": RELAY_TRANSITIONS}
         ("of a cloud", TRANSITIONS),
         ("of a helper", HELPER_TRANSITIONS),
         ("of a relay", RELAY_TRANSITIONS),
-        ("of an agent", CLIENT),
+        ("of an agent", AGENT_TRANSITIONS),
         ("of a relay, towards the cloud", CLIENT),
     ],
 )
@@ -110,6 +112,12 @@ def helper(phase: CloudPhase, _: str) -> tuple[Any, Mapping[str, Callable[[], An
     }
 
 
+def again(machine: AgentMachine) -> Any:
+    if machine.phase is not ClientPhase.DONE:
+        raise LookupError  # nothing but the handler of a goodbye asks for the next run
+    return machine.next_run()
+
+
 def client(phase: ClientPhase, role: str) -> tuple[Any, Mapping[str, Callable[[], Any]]]:
     tree = Tree(gallery.paper())
     machine: ClientMachine = tree.relay if role == "relay" else greeting()
@@ -135,6 +143,7 @@ def client(phase: ClientPhase, role: str) -> tuple[Any, Mapping[str, Callable[[]
     return machine, {
         "connected": machine.connected,
         "lost": machine.lost,
+        **({"again": partial(again, machine)} if isinstance(machine, AgentMachine) else {}),
         "welcome": lambda: machine.hear(first),
         "round": lambda: told(1),
         "done": lambda: machine.hear(done),
@@ -147,7 +156,7 @@ MACHINES: list[Any] = [
     (cloud, "cloud", TRANSITIONS),
     (cloud, "relay", RELAY_TRANSITIONS),
     (helper, "helper", HELPER_TRANSITIONS),
-    (client, "agent", CLIENT),
+    (client, "agent", AGENT_TRANSITIONS),
     (client, "relay", CLIENT),
 ]
 

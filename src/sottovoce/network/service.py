@@ -23,13 +23,12 @@ from sottovoce.network.journal_place import POLL_SECONDS, utc
 from sottovoce.network.observe.logs import note
 from sottovoce.network.observe.operator_pages import FATAL, Metrics, serve_health
 from sottovoce.network.process import Supervisor
-from sottovoce.network.protocol.cloud_machine import CloudMachine
 from sottovoce.network.protocol.collected import agent_ranges
 from sottovoce.network.runner import Outcome
 from sottovoce.network.transport.server import Server
+from sottovoce.privacy.charge import Charge
 from sottovoce.privacy.fence import Fence
 from sottovoce.privacy.ledger import Ledger
-from sottovoce.privacy.noise_plan import NoisePlan
 
 TICK_SECONDS: Final = 1.0
 
@@ -169,14 +168,19 @@ class Service(ABC, Generic[Result]):
         finally:
             self._close_files()
 
-    def _charge(self, ledger: Ledger | None, plan: NoisePlan, run_id: str, role: str) -> None:
+    def _charge(
+        self, ledger: Ledger | None, charges: Sequence[Charge], run_id: str, role: str
+    ) -> None:
         """Take the run's place in the ledger: every round is fenced off there from now on."""
         store = self._store
         if ledger is None or store is None:
             return
-        charges, purpose = plan.charges(), f"sottovoce {role}"
         fence = ledger.begin(
-            run_id, charges, rounds=store.released, digest=store.digest, note=purpose
+            run_id,
+            charges,
+            rounds=store.released,
+            digest=store.digest,
+            note=f"sottovoce {role}",
         )
         if not store.join(fence):
             self._fence = fence
@@ -218,9 +222,9 @@ class Attendance:
         self._since = dict.fromkeys(agents, time.time())
         self._last: deque[tuple[int, ...]] = deque(maxlen=RECENT)
 
-    def update(self, machine: CloudMachine) -> None:
+    def update(self, present: set[int]) -> None:
         """Log who has come and gone since the last look; a fleet is counted when some have."""
-        present, now = machine.present, time.time()
+        now = time.time()
         absent = [a for a in self._agents if a not in present and a not in self._since]
         returned = [a for a in self._since if a in present]
         self._since.update(dict.fromkeys(absent, now))

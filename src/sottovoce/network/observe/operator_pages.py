@@ -38,6 +38,13 @@ TURNED_AWAY: Final = ("accept", "address", "certificate", "crowd", "descriptors"
 STALE_SECONDS: Final = 10.0
 """A revocation list that could not be read for this long is stale; it is tried every second."""
 
+SERIES_GAUGES: Final = {
+    "run": "Number of the current or last run of the series.",
+    "answered": "Runs of the series that had an answer.",
+    "next_seconds": "Until the next run is due.",
+    "sat_out_count": "Agents that sat out the current or last run.",
+}
+
 _SECONDS_PER_DAY: Final = 86_400
 _FAMILIES: Final = {"gauge": GaugeMetricFamily, "counter": CounterMetricFamily}
 
@@ -112,6 +119,7 @@ class Facts:
     held: int = _metric("counter", "held", "Agent-rounds that went on without the agent.")
     refused: dict[str, int]  # by code, by this process; contributions clipped as well
     turned_away: dict[str, int]  # connections, by reason
+    series: dict[str, Any] | None = None  # its runs, where there is one
 
     @property
     def troubles(self) -> list[dict[str, str]]:
@@ -191,6 +199,10 @@ class Pages(Collector):
             for key, value in values.items():
                 family.add_metric([key], value)
             yield family
+        series = facts.series or {}
+        for name, text in SERIES_GAUGES.items():
+            if (value := series.get(name)) is not None:
+                yield GaugeMetricFamily(f"sottovoce_series_{name}", text, value=value)
 
     async def _healthz(self, _: web.Request) -> web.Response:
         return health_answer(self._facts().troubles)

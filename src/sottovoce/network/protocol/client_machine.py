@@ -49,6 +49,9 @@ TRANSITIONS: Final = {
 }
 """What follows which message or event; another message ends the connection."""
 
+AGENT_TRANSITIONS: Final = TRANSITIONS | {(ClientPhase.DONE, "again"): ClientPhase.GREETING}
+"""In a series an agent says hello anew after the end of a run; a relay serves one run."""
+
 PASSING: Final = frozenset({Code.CONFLICT, Code.LATE, Code.OLD_ROUND})
 """Refusals after which a newer round is on its way."""
 
@@ -94,6 +97,9 @@ class ClientMachine(ABC):
     def connected(self) -> list[Action]:
         """A connection is open."""
         self._move("connected")
+        return self._hello()
+
+    def _hello(self) -> list[Action]:
         config, k, receipt = self.seen
         agents, mask = list(self.agents), self._mask
         hello = Hello(agents=agents, config=config, round=k, receipt=receipt, mask=mask)
@@ -150,9 +156,15 @@ class ClientMachine(ABC):
         return self._round(message)
 
     def _refused(self, error: Error) -> list[Action]:
+        if error.code == Code.OVER:
+            return self._over()
         if error.code in LASTING:
             return self._stop(Code(error.code), "the cloud refused")
         return [] if error.code in PASSING else [Reconnect(code=error.code)]
+
+    def _over(self) -> list[Action]:
+        """The run of a series has ended, and no answer of it is to come."""
+        return self._stop(Code.OVER, "the run is over")
 
     def _stop(self, code: Code, detail: str) -> list[Action]:
         self._move("stop")

@@ -24,6 +24,7 @@ from sottovoce.network.protocol.cloud_machine import CloudMachine
 from sottovoce.network.protocol.codec import MalformedError, decode_from_agent, encode
 from sottovoce.network.protocol.helper_machine import HelperMachine
 from sottovoce.network.protocol.messages import PROTOCOLS, Code
+from sottovoce.network.protocol.series_machine import SeriesMachine
 from sottovoce.network.runner import Runner
 from sottovoce.network.transport.limits import HEARTBEAT_SECONDS, Limits, Quota, most_sockets
 
@@ -93,7 +94,7 @@ class Connection(web.RequestHandler):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """TLS is done: the peer has a certificate of the authority."""
         super().connection_made(transport)
-        self.identity = peer_identity(transport)
+        self.identity = peer_identity(transport, self._server.authorization.names)
         self.quota = self._server.limits.quota(self.identity)
         self.quota.open += 1
         self._server.connections.add(self)
@@ -238,7 +239,7 @@ class Server:
     """The listening side of a cloud, a relay or a helper."""
 
     authorization: Authorization
-    machine: CloudMachine | HelperMachine
+    machine: CloudMachine | HelperMachine | SeriesMachine
     runner: Runner
     limits: Limits
     _: KW_ONLY
