@@ -11,7 +11,7 @@ import pytest
 from sottovoce.algorithm.dual_averaging import DualAveraging
 from sottovoce.algorithm.public_sum import PublicSum
 from sottovoce.kernels.cloud_kernel import CloudKernel
-from sottovoce.problem.agents import Array
+from sottovoce.problem.groups import Array
 
 GAINS = DualAveraging()
 

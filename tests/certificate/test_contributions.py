@@ -15,7 +15,7 @@ from formula_values import evaluate
 from sottovoce.certificate.contributions import contribution_ranges, sum_ranges
 from sottovoce.errors import CertificateError
 from sottovoce.formula.tape import tape
-from sottovoce.problem.agents import Array
+from sottovoce.problem.groups import Array
 from sottovoce.problem.sums import contributions
 
 

@@ -21,8 +21,8 @@ from sottovoce.formula.functions import exp
 from sottovoce.formula.intervals import Interval
 from sottovoce.formula.tape import tape
 from sottovoce.kernels.fleet_kernel import FleetKernel, FleetStates
-from sottovoce.problem.agents import Group
 from sottovoce.problem.fleets import Fleet, FleetContribution
+from sottovoce.problem.groups import Group
 
 X, Y, Z = SYMBOLS
 

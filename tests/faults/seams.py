@@ -112,5 +112,5 @@ SEAMS: Final = {
     "evaluation error": "sottovoce.formula.enclosure.evaluation_error",
     "spectral bounds": "sottovoce.certificate.branch.singular_bounds",
     # statement
-    "distinct labels": "sottovoce.problem.agents.require_distinct_labels",
+    "distinct labels": "sottovoce.problem.groups.require_distinct_labels",
 }

@@ -14,8 +14,8 @@ from sottovoce.formula.expression import ZERO, Expression
 from sottovoce.kernels import fleet_tapes, variant
 from sottovoce.kernels.fleet_kernel import FleetKernel, FleetStates
 from sottovoce.kernels.run_kernel import Release, Run
-from sottovoce.problem.agents import Group
 from sottovoce.problem.fleets import Fleet, FleetContribution
+from sottovoce.problem.groups import Group
 from sottovoce.problem.local import LocalSet
 
 BUILT = [

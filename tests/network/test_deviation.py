@@ -13,7 +13,7 @@ from sottovoce.algorithm.algorithm import Algorithm
 from sottovoce.network.agent_group import AgentGroup
 from sottovoce.network.local_round import LocalRound
 from sottovoce.privacy.limit import accuracy_limit
-from sottovoce.problem.agents import Array
+from sottovoce.problem.groups import Array
 from sottovoce.problem.problem import Problem
 from sottovoce.problem.sums import agents_of
 

@@ -36,7 +36,7 @@ from sottovoce.network.store import summarise
 from sottovoce.paper.tikhonov import Tikhonov
 from sottovoce.privacy.adjacency import Adjacency, Everything, Offset, Trajectory
 from sottovoce.privacy.sampler import Released, Sampler, SecureSampler
-from sottovoce.problem.agents import Array, lower_bounds, upper_bounds
+from sottovoce.problem.groups import Array, lower_bounds, upper_bounds
 from sottovoce.problem.problem import Problem
 from sottovoce.simulation.simulate import simulate
 from sottovoce.study.audit import audit

@@ -26,7 +26,7 @@ from sottovoce.privacy.averaging import answer_weights, weights_norm
 from sottovoce.privacy.feasibility import AveragedNoise
 from sottovoce.privacy.margins import feasibility
 from sottovoce.privacy.noise_plan import NoisePlan
-from sottovoce.problem.agents import Array
+from sottovoce.problem.groups import Array
 from sottovoce.problem.problem import Problem
 
 ROUNDS, SEED = 60, 5

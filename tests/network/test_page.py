@@ -40,7 +40,7 @@ from sottovoce.network.store import CloudStore
 from sottovoce.privacy.adjacency import Offset, Trajectory
 from sottovoce.privacy.ledger import Ledger
 from sottovoce.privacy.plan import plan as make
-from sottovoce.problem.agents import Array
+from sottovoce.problem.groups import Array
 from sottovoce.problem.problem import Problem
 
 FOLDER = Path(live.__file__).parent / "page"

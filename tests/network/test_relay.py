@@ -65,7 +65,7 @@ from sottovoce.network.setup import (
 )
 from sottovoce.network.store import answers
 from sottovoce.paper.tikhonov import Tikhonov
-from sottovoce.problem.agents import lower_bounds
+from sottovoce.problem.groups import lower_bounds
 from sottovoce.problem.problem import Problem
 from sottovoce.simulation.simulate import simulate
 from sottovoce.study.noise import audit_store

@@ -29,7 +29,7 @@ from sottovoce.paper.paper_rounds import states_of
 from sottovoce.paper.tikhonov import Tikhonov
 from sottovoce.privacy.noise_plan import NoisePlan
 from sottovoce.privacy.sampler import Released, Sampler, SecureSampler, grid_of
-from sottovoce.problem.agents import lower_bounds, upper_bounds
+from sottovoce.problem.groups import lower_bounds, upper_bounds
 from sottovoce.problem.problem import Problem
 from sympy_oracle import function_of
 

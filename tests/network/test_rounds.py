@@ -29,8 +29,8 @@ from sottovoce.network.setup import parties_of
 from sottovoce.paper.tikhonov import Tikhonov
 from sottovoce.privacy import sampler
 from sottovoce.privacy.sampler import Released, Sampler
-from sottovoce.problem.agents import Array, lower_bounds, upper_bounds
 from sottovoce.problem.gallery import coupled, paper
+from sottovoce.problem.groups import Array, lower_bounds, upper_bounds
 from sottovoce.problem.problem import Problem
 from sottovoce.simulation.simulate import simulate
 

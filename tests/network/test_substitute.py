@@ -23,8 +23,8 @@ from sottovoce.network.protocol.actions import LocalStep
 from sottovoce.network.store import transcript
 from sottovoce.privacy.adjacency import Adjacency, Offset, Trajectory
 from sottovoce.privacy.sampler import grid_of
-from sottovoce.problem.agents import Array
 from sottovoce.problem.constraints import total
+from sottovoce.problem.groups import Array
 from sottovoce.problem.problem import Problem
 
 ROUNDS = 6

@@ -10,7 +10,7 @@ from sottovoce.algorithm.algorithm import Algorithm, GradientSteps
 from sottovoce.network.config import RunConfig, describe
 from sottovoce.network.protocol.codec import pack, pack_whole
 from sottovoce.network.protocol.messages import Welcome
-from sottovoce.problem.agents import lower_bounds, upper_bounds
+from sottovoce.problem.groups import lower_bounds, upper_bounds
 from sottovoce.problem.problem import CloudView
 
 FAR = 2**62

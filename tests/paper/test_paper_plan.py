@@ -17,7 +17,7 @@ from sottovoce.privacy.adjacency import Adjacency, Everything, Offset, Trajector
 from sottovoce.privacy.gaussian import delta_of, exact_sigma, gdp_mu_of, kappa
 from sottovoce.privacy.noise_plan import NoisePlan
 from sottovoce.problem import gallery
-from sottovoce.problem.agents import Array
+from sottovoce.problem.groups import Array
 from sottovoce.problem.problem import Problem
 
 EPSILON, DELTA = math.log(3), 0.05

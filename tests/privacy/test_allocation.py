@@ -18,7 +18,7 @@ from sottovoce.certificate.sensitivity import Block, Sensitivity
 from sottovoce.errors import PrivacyError
 from sottovoce.privacy.allocation import allocate, rounding_shift, spent_gdp_mu
 from sottovoce.privacy.sampler import DISCRETISATION
-from sottovoce.problem.agents import Array
+from sottovoce.problem.groups import Array
 
 cp: Any = cvxpy  # its annotations leave out its own functions
 

@@ -23,7 +23,7 @@ from sottovoce.privacy.feasibility import (
 )
 from sottovoce.privacy.margins import feasibility
 from sottovoce.privacy.noise_plan import NoisePlan
-from sottovoce.problem.agents import Array
+from sottovoce.problem.groups import Array
 from sottovoce.problem.sums import ball_of
 from sympy_oracle import function_of
 

@@ -16,7 +16,7 @@ from sottovoce.formula.canonical import canonical, substitute
 from sottovoce.paper.paper_release import _pseudo_inverse
 from sottovoce.privacy.limit import Limit, accuracy_limit
 from sottovoce.privacy.noise_plan import NoisePlan
-from sottovoce.problem.agents import Array
+from sottovoce.problem.groups import Array
 from sottovoce.problem.numeric import Numeric
 from sympy_oracle import sympy_of, sympy_symbol
 

@@ -373,12 +373,12 @@ def test_the_words_for_many_periods_never_promise_more_than_holds(ledger: Ledger
     words = period_promise(period, LIFE)
     assert words.startswith("all runs that begin within any 24 hours: (1, 1e-05), mu <= ")
     for count in (7, 30):
-        said = float(words.partition(f"{count} together (")[2].partition(",")[0])
+        said = float(words.partition(f"{count} periods (")[2].partition(",")[0])
         mu = Fraction(DAY) ** 2 * count
         exact = float(epsilon_of(float(mu) ** 0.5, 1e-5))
         assert exact <= said < exact * 1.001
         assert delta_of(float(mu) ** 0.5, said) <= 1e-5
-    assert float(words.partition("365 together (")[2].partition(",")[0]) >= 20.0 - 1e-3
+    assert float(words.partition("365 periods (")[2].partition(",")[0]) >= 20.0 - 1e-3
     assert "never more than the lifetime's" in words
 
 

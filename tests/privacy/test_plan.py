@@ -29,8 +29,8 @@ from sottovoce.privacy.noise_plan import NoisePlan
 from sottovoce.privacy.plan import plan
 from sottovoce.privacy.sampler import SecureSampler, max_release
 from sottovoce.problem import gallery
-from sottovoce.problem.agents import Array
 from sottovoce.problem.constraints import total
+from sottovoce.problem.groups import Array
 from sottovoce.problem.problem import Problem
 from sympy_oracle import function_of
 

@@ -19,8 +19,8 @@ from sottovoce.formula.derive import hessian
 from sottovoce.formula.expression import Expression, number, symbol
 from sottovoce.formula.functions import exp, log, sqrt, sum_squares
 from sottovoce.formula.tape import tape
-from sottovoce.problem.agents import Array
 from sottovoce.problem.decompose import AS_STATED, Decomposition, decompose
+from sottovoce.problem.groups import Array
 
 a, b, c, d = STATES = tuple(symbol(name) for name in "abcd")
 OWNERS = {a: "a", b: "b", c: "pair", d: "pair"}  # the last agent has two components

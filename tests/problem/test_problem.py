@@ -15,8 +15,8 @@ from sottovoce.errors import InputError, ProblemError
 from sottovoce.formula.canonical import add
 from sottovoce.formula.expression import symbol
 from sottovoce.formula.parse import check_expression, parse_expression
-from sottovoce.problem.agents import fleet_group, require_distinct_labels
 from sottovoce.problem.fingerprint import fingerprint
+from sottovoce.problem.groups import fleet_group, require_distinct_labels
 
 
 def small(**changes: Any) -> sv.Problem:

@@ -27,8 +27,8 @@ from sottovoce.privacy.averaging import weights_norm
 from sottovoce.privacy.feasibility import AveragedNoise
 from sottovoce.privacy.margins import feasibility
 from sottovoce.privacy.noise_plan import NoisePlan, Output
-from sottovoce.problem.agents import Group
 from sottovoce.problem.fleets import agent_fleet
+from sottovoce.problem.groups import Group
 from sottovoce.problem.problem import Problem
 from sympy_oracle import function_of
 

@@ -42,8 +42,8 @@ from sottovoce.privacy.noise_plan import NoisePlan
 from sottovoce.privacy.plan import plan
 from sottovoce.privacy.sampler import Sampler
 from sottovoce.problem import gallery
-from sottovoce.problem.agents import Array, read_only
 from sottovoce.problem.constraints import total
+from sottovoce.problem.groups import Array, read_only
 from sottovoce.problem.problem import Problem
 from sottovoce.study import audit as module
 from sottovoce.study.audit import Audit, Game, _bound_mu, audit

@@ -30,7 +30,7 @@ from sottovoce.privacy.adjacency import Adjacency, Everything, Trajectory
 from sottovoce.privacy.plan import plan
 from sottovoce.privacy.sampler import STEPS
 from sottovoce.privacy.trust import SplitCloud
-from sottovoce.problem.agents import Array
+from sottovoce.problem.groups import Array
 from sottovoce.problem.problem import Problem
 from sottovoce.study.loopback import Keys
 

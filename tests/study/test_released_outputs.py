@@ -10,8 +10,8 @@ import sottovoce as sv
 from plans import planned
 from sottovoce.certificate.certificate import certify
 from sottovoce.problem import gallery
-from sottovoce.problem.agents import Array
 from sottovoce.problem.constraints import total
+from sottovoce.problem.groups import Array
 from sottovoce.problem.numeric import Numeric
 from sottovoce.problem.problem import Problem
 from sottovoce.study.released_outputs import (

@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 from sottovoce.algorithm.dual_averaging import DualAveraging
 from sottovoce.errors import InputError
 from sottovoce.formula.parse import parse_number
-from sottovoce.problem.agents import Array
+from sottovoce.problem.groups import Array
 
 if TYPE_CHECKING:
     from sottovoce.algorithm.public_sum import Nearest, PublicSum

@@ -14,7 +14,7 @@ import numpy as np
 
 from sottovoce.arguments import real
 from sottovoce.privacy.averaging import answer_shares, counted_rounds
-from sottovoce.problem.agents import Array
+from sottovoce.problem.groups import Array
 
 _GAIN = 2.0
 _FIRST = 20.0  # rounds after which the average is worth half as much attention as it ever gets

@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from sottovoce.algorithm.dual_averaging import DualAveraging
 from sottovoce.arguments import whole
 from sottovoce.errors import InputError
-from sottovoce.problem.agents import Array, read_only
 from sottovoce.problem.fingerprint import fingerprint
+from sottovoce.problem.groups import Array, read_only
 
 REMEMBERED: Final = 0.5
 """The share of its weight that what was learnt keeps in the next run: all of it is slow to follow a

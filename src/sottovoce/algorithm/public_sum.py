@@ -13,8 +13,8 @@ from sottovoce.certificate.contributions import sum_ranges
 from sottovoce.errors import ProblemError
 from sottovoce.formula.expression import Expression
 from sottovoce.privacy.feasibility import TargetSet
-from sottovoce.problem.agents import Array, Group
 from sottovoce.problem.costs import CostTerm
+from sottovoce.problem.groups import Array, Group
 from sottovoce.problem.sums import Region, Sums, ball_of
 
 Nearest: TypeAlias = Callable[..., Array]

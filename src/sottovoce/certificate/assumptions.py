@@ -18,9 +18,9 @@ from sottovoce.errors import ProblemError, SottovoceError
 from sottovoce.formula.canonical import negate
 from sottovoce.formula.curvature import curvature
 from sottovoce.formula.expression import ZERO, Expression
-from sottovoce.problem.agents import Group
 from sottovoce.problem.constraints import numbered
 from sottovoce.problem.fleets import Fleet, fleets_of
+from sottovoce.problem.groups import Group
 from sottovoce.problem.problem import CloudView, Problem
 
 Status = Literal["proven", "numerical", "fails", "unchecked", "note"]

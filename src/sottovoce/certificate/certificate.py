@@ -17,8 +17,8 @@ from sottovoce.certificate.contributions import Contributions, contribution_rang
 from sottovoce.certificate.domain import tightened_domain
 from sottovoce.certificate.sensitivity import Sensitivity, sensitivity
 from sottovoce.errors import CertificateError, ConvexityError, ProblemError
-from sottovoce.problem.agents import Group
 from sottovoce.problem.fleets import fleets_of
+from sottovoce.problem.groups import Group
 from sottovoce.problem.problem import CloudView, Problem
 from sottovoce.progress import Progress, watched
 from sottovoce.tables import facts_html

@@ -18,8 +18,8 @@ from sottovoce.certificate.sensitivity import Block, Sensitivity, dense
 from sottovoce.errors import CertificateError
 from sottovoce.formula.enclosure import ROUNDOFF, enclose, evaluate, evaluation_error
 from sottovoce.formula.intervals import Interval
-from sottovoce.problem.agents import Array, Group, read_only
 from sottovoce.problem.fleets import Fleet, fleets_of, row_constants
+from sottovoce.problem.groups import Array, Group, read_only
 from sottovoce.problem.linear_rows import sparse
 from sottovoce.problem.problem import CloudView
 from sottovoce.problem.sums import Sums

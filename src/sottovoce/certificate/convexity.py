@@ -25,7 +25,7 @@ from sottovoce.formula.derive import gradient, is_smooth, rationalise, round_num
 from sottovoce.formula.enclosure import domain_conditions
 from sottovoce.formula.expression import Expression, exact_arithmetic, number
 from sottovoce.formula.order import in_order
-from sottovoce.problem.agents import Array
+from sottovoce.problem.groups import Array
 
 Box = Mapping[Expression, tuple[ArrayLike, ArrayLike]]
 Status = Literal["proven", "numerical", "fails", "note"]

@@ -26,8 +26,8 @@ from sottovoce.formula.derive import gradient
 from sottovoce.formula.enclosure import IntervalBox, evaluate
 from sottovoce.formula.expression import Expression, Op, Scalar, symbol
 from sottovoce.formula.intervals import BoolArray, Interval, interval
-from sottovoce.problem.agents import Array, Group, lower_bounds, read_only, upper_bounds
 from sottovoce.problem.constraints import Constraint
+from sottovoce.problem.groups import Array, Group, lower_bounds, read_only, upper_bounds
 from sottovoce.problem.problem import CloudView
 from sottovoce.problem.sums import Sums
 

@@ -19,7 +19,7 @@ from sottovoce.formula.enclosure import enclose
 from sottovoce.formula.expression import ZERO, Expression
 from sottovoce.formula.intervals import Interval
 from sottovoce.formula.order import in_order
-from sottovoce.problem.agents import Array
+from sottovoce.problem.groups import Array
 
 Claim = Callable[[Array, Array], NDArray[np.bool_]]
 """Takes lower and upper ends of boxes (b, symbols); returns for which of them it is proven."""

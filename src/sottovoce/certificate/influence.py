@@ -17,8 +17,8 @@ from sottovoce.formula.enclosure import IntervalBox, enclose
 from sottovoce.formula.expression import ZERO, Expression, exact_arithmetic
 from sottovoce.formula.intervals import Interval
 from sottovoce.formula.order import in_order
-from sottovoce.problem.agents import Array, Group
 from sottovoce.problem.fleets import Fleet, WeightedTerms
+from sottovoce.problem.groups import Array, Group
 from sottovoce.problem.linear_rows import Weights, sparse
 
 UP = 1.0 + 2.0**-50  # more than the rounding of the few products it is applied to

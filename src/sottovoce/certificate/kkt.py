@@ -21,7 +21,7 @@ import numpy as np
 import scipy.sparse as sparse
 
 from sottovoce.errors import ConvexityError, ProblemError
-from sottovoce.problem.agents import Array
+from sottovoce.problem.groups import Array
 from sottovoce.problem.numeric import Numeric
 
 MAX_ITERATIONS = 300

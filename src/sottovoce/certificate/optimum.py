@@ -20,8 +20,8 @@ from sottovoce.certificate.smooth_form import SmoothForm, smooth_form
 from sottovoce.errors import CertificateError, ConvexityError
 from sottovoce.formula.derive import derivative
 from sottovoce.formula.tape import tape
-from sottovoce.problem.agents import Array, read_only
 from sottovoce.problem.constraints import numbered
+from sottovoce.problem.groups import Array, read_only
 from sottovoce.problem.linear_rows import Matrix
 from sottovoce.problem.numeric import Numeric, numeric_of
 from sottovoce.problem.problem import Problem

@@ -30,9 +30,9 @@ from sottovoce.formula.derive import gradient, rationalise
 from sottovoce.formula.enclosure import enclose
 from sottovoce.formula.expression import ZERO, Expression, exact_arithmetic
 from sottovoce.formula.intervals import Interval
-from sottovoce.problem.agents import Array, Group
 from sottovoce.problem.constraints import Constraint
 from sottovoce.problem.fleets import Fleet, Index, fleets_of
+from sottovoce.problem.groups import Array, Group
 from sottovoce.problem.linear_rows import Weights, sparse
 
 _EPS = 2.0**-52  # the distance of 1.0 to the next float64

@@ -18,8 +18,8 @@ from sottovoce.certificate.kkt import InteriorPoint
 from sottovoce.certificate.smooth_form import smooth_form, unchecked_problem
 from sottovoce.errors import SottovoceError
 from sottovoce.formula.expression import ZERO, symbol
-from sottovoce.problem.agents import Array, Group, lower_bounds, read_only, upper_bounds
 from sottovoce.problem.constraints import Constraint
+from sottovoce.problem.groups import Array, Group, lower_bounds, read_only, upper_bounds
 from sottovoce.problem.linear_rows import linear_rows
 from sottovoce.problem.local import ROW_TOLERANCE, box_of
 from sottovoce.problem.numeric import Numeric, numeric_of

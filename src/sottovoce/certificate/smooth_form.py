@@ -18,9 +18,9 @@ from sottovoce.certificate.contributions import sum_ranges
 from sottovoce.formula.canonical import rebuild, substitute, subtract
 from sottovoce.formula.derive import is_smooth
 from sottovoce.formula.expression import NONSMOOTH, ZERO, Expression, symbol
-from sottovoce.problem.agents import Array, Group, read_only
 from sottovoce.problem.constraints import Constraint
 from sottovoce.problem.epigraph import EpigraphWriter
+from sottovoce.problem.groups import Array, Group, read_only
 from sottovoce.problem.local import LocalSet, box_of
 from sottovoce.problem.numeric import Formulas
 from sottovoce.problem.problem import Problem

@@ -235,7 +235,7 @@ def forecast_command(
     blocked = [forecast for forecast in forecasts if forecast.refusal]
     columns = ("agent", "now", "in all", "within a period", "next may begin")
     table = PlainTable(
-        title=f"Runs of this plan that {name} allows, who ends first, first",
+        title=f"Runs of this plan that {name} allows, fewest first",
         columns=columns,
         rows=tuple(map(_forecast_cells, forecasts)),
         notes=tuple(forecast.refusal for forecast in blocked[:_MOST_REFUSALS]),

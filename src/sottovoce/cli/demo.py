@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from aiohttp import ClientSession
 
     from sottovoce.privacy.noise_plan import NoisePlan
-    from sottovoce.problem.agents import Array
+    from sottovoce.problem.groups import Array
     from sottovoce.problem.problem import Problem
 
 Status: TypeAlias = "Callable[[], Awaitable[dict[str, int] | None]]"

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from sottovoce.certificate.certificate import Certificate
     from sottovoce.network.store import RunSummary
     from sottovoce.privacy.noise_plan import NoisePlan
-    from sottovoce.problem.agents import Array, Group
     from sottovoce.problem.constraints import Constraint
+    from sottovoce.problem.groups import Array, Group
     from sottovoce.simulation.result import Result
 
 _MOST_ROWS = 24  # of a table

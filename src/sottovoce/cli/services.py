@@ -45,8 +45,8 @@ if TYPE_CHECKING:
     from sottovoce.network.agent_group import AgentGroup
     from sottovoce.network.cloud import CloudResult
     from sottovoce.privacy.noise_plan import NoisePlan
-    from sottovoce.problem.agents import Array
     from sottovoce.problem.files.load import Public
+    from sottovoce.problem.groups import Array
     from sottovoce.problem.problem import Problem
 
 _T = TypeVar("_T")

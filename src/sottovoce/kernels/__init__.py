@@ -22,6 +22,6 @@ on a grid are integers, whose sums do not depend on their order; a run's noise i
 per lane, then per chunk, in an order that no number of threads changes.
 
 Array layouts are documented once each: agents and weights in ``core.fleet_view``, the cloud's
-memory in ``core.cloud_step``, tapes in ``core.tape``, a run's trace in ``core.run_loop``; every
-struct's fields are described in the .pxd file beside its module.
+memory in ``core.cloud_step``, tapes in ``core.interpreter``, a run's trace in ``core.run_loop``;
+every struct's fields are described in the .pxd file beside its module.
 """

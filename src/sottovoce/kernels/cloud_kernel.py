@@ -20,7 +20,7 @@ from sottovoce.formula.tape import Array
 from sottovoce.kernels.core.plain import BALL, LEVEL, NORM, PEAK, SMOOTH
 from sottovoce.kernels.lower import TapeBuilder, TapeCode, registers_of
 from sottovoce.kernels.variant import core
-from sottovoce.problem.agents import read_only
+from sottovoce.problem.groups import read_only
 
 RUNAWAY: Final = 1e20  # prices from here on have diverged, as in core.cloud_step
 

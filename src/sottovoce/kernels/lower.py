@@ -37,7 +37,7 @@ _LONG: Final = 4  # products: fewer are faster as instructions that repeat on ot
 @final
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class TapeCode:
-    """A finished tape; ``sottovoce.kernels.core.tape`` documents the instructions."""
+    """A finished tape; ``sottovoce.kernels.core.interpreter`` documents the instructions."""
 
     code: Code  # the instructions
     registers: int  # how many registers there are, inputs included

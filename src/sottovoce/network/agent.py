@@ -31,7 +31,7 @@ from sottovoce.network.runner import Handlers, Outcome, Runner
 from sottovoce.network.transport.client import LONGEST_PAUSE, Client
 from sottovoce.network.transport.limits import CONFIG_BYTES
 from sottovoce.privacy.trust import TRUST_STATEMENTS
-from sottovoce.problem.agents import Array
+from sottovoce.problem.groups import Array
 
 if TYPE_CHECKING:
     from sottovoce.network.masks import HelperKnown

@@ -15,11 +15,11 @@ from sottovoce.arguments import agent_index, array, entries, instance, path_of
 from sottovoce.errors import InputError, ProblemError
 from sottovoce.formula.expression import ZERO
 from sottovoce.network.observe.logs import note
-from sottovoce.problem.agents import Array, read_only
 from sottovoce.problem.code import Watched
 from sottovoce.problem.feasible import read_fallback, require_nonempty
 from sottovoce.problem.files.load import Public, load_problem
 from sottovoce.problem.fleets import Fleet, agent_fleet
+from sottovoce.problem.groups import Array, read_only
 from sottovoce.problem.local import local_rows, local_set
 from sottovoce.problem.problem import CloudView, Problem
 

@@ -25,7 +25,7 @@ from sottovoce.network.transport.helper_link import LONGEST_PAUSE, HelperLink
 from sottovoce.network.transport.limits import CONFIG_BYTES
 from sottovoce.privacy.noise_plan import NoisePlan
 from sottovoce.privacy.trust import TRUST_STATEMENTS
-from sottovoce.problem.agents import Array
+from sottovoce.problem.groups import Array
 
 _OVER: Final = (
     "agents that missed the end still learn it; a new run needs a new store, and its agents start "

@@ -40,9 +40,9 @@ from sottovoce.privacy.averaging import weights_norm
 from sottovoce.privacy.feasibility import default_fallbacks, unsafe_fallbacks
 from sottovoce.privacy.releases import release_of
 from sottovoce.privacy.sampler import STEPS
-from sottovoce.problem.agents import Array
 from sottovoce.problem.feasible import own_bounds
 from sottovoce.problem.fleets import Fleet
+from sottovoce.problem.groups import Array
 from sottovoce.problem.numeric import Formulas
 from sottovoce.problem.sums import agents_of
 

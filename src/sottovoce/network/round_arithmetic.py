@@ -45,7 +45,7 @@ from sottovoce.privacy.averaging import answer_shares, answer_weights
 from sottovoce.privacy.noise_plan import NoisePlan
 from sottovoce.privacy.sampler import Released, ResidueSampler, Sampler, SecureSampler, grid_of
 from sottovoce.privacy.trust import SplitCloud
-from sottovoce.problem.agents import Array, lower_bounds
+from sottovoce.problem.groups import Array, lower_bounds
 from sottovoce.problem.numeric import Numeric
 
 _FARTHEST = 2**33

@@ -46,8 +46,8 @@ from sottovoce.network.transport.server import Server, require_role
 from sottovoce.privacy.charge import Charge
 from sottovoce.privacy.noise_plan import NoisePlan
 from sottovoce.privacy.statement import series_promise
-from sottovoce.problem.agents import read_only
 from sottovoce.problem.files.load import Public, replace_public
+from sottovoce.problem.groups import read_only
 from sottovoce.problem.problem import CloudView
 
 Planner = Callable[[Public], Awaitable[NoisePlan]]

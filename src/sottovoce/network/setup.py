@@ -30,9 +30,9 @@ from sottovoce.privacy.feasibility import default_fallbacks
 from sottovoce.privacy.noise_plan import NoisePlan
 from sottovoce.privacy.sampler import MAX_STEPS
 from sottovoce.privacy.trust import SplitCloud
-from sottovoce.problem.agents import Array, Group, lower_bounds, read_only, upper_bounds
 from sottovoce.problem.fingerprint import fingerprint
 from sottovoce.problem.fleets import agent_fleet
+from sottovoce.problem.groups import Array, Group, lower_bounds, read_only, upper_bounds
 from sottovoce.problem.linear_rows import sparse
 from sottovoce.problem.problem import CloudView
 from sottovoce.problem.sums import Sums

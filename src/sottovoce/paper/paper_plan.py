@@ -32,8 +32,8 @@ from sottovoce.privacy.plan import (
     require_squarable_sensitivity,
     sequence_radii,
 )
-from sottovoce.problem.agents import Array, Group, read_only
 from sottovoce.problem.constraints import Constraint
+from sottovoce.problem.groups import Array, Group, read_only
 from sottovoce.problem.problem import CloudView, Problem
 from sottovoce.progress import Progress, watched
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar, final
 import numpy as np
 
 from sottovoce.privacy.releases import StateRelease
-from sottovoce.problem.agents import Array
+from sottovoce.problem.groups import Array
 from sottovoce.problem.problem import CloudView, Problem
 
 if TYPE_CHECKING:

@@ -26,8 +26,8 @@ from sottovoce.paper.tikhonov import Tikhonov, multiplier_step, state_step
 from sottovoce.privacy.feasibility import default_fallbacks
 from sottovoce.privacy.noise_plan import NoisePlan
 from sottovoce.privacy.sampler import Released, Sampler
-from sottovoce.problem.agents import Array, Group, lower_bounds
 from sottovoce.problem.constraints import named_rows
+from sottovoce.problem.groups import Array, Group, lower_bounds
 from sottovoce.problem.local import require_no_rows
 from sottovoce.problem.problem import CloudView
 

@@ -18,8 +18,8 @@ from sottovoce.privacy.adjacency import Trajectory
 from sottovoce.privacy.gaussian import exact_sigma, kappa
 from sottovoce.privacy.limit import accuracy_limit
 from sottovoce.privacy.noise_plan import NoisePlan
-from sottovoce.problem.agents import Array
 from sottovoce.problem.gallery import paper as paper_problem
+from sottovoce.problem.groups import Array
 from sottovoce.progress import Progress
 from sottovoce.simulation.result import Result
 from sottovoce.simulation.simulate import simulate

@@ -11,7 +11,7 @@ import numpy as np
 from sottovoce.algorithm.algorithm import GradientSteps
 from sottovoce.arguments import real
 from sottovoce.errors import InputError
-from sottovoce.problem.agents import Array
+from sottovoce.problem.groups import Array
 
 
 def state_step(x: Any, slope: Any, gamma: Any, alpha: Any, lower: Any, upper: Any) -> Any:

@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike
 
 from sottovoce.arguments import whole
 from sottovoce.errors import InputError
-from sottovoce.problem.agents import Array, read_only
+from sottovoce.problem.groups import Array, read_only
 
 PerAgent: TypeAlias = float | Sequence[float] | Array  # one number for all agents, or one each
 TRAJECTORY_ROUNDS: Final = 1_000_000  # by default: only the rounding allowance depends on them

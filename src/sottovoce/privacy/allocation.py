@@ -9,7 +9,7 @@ import scipy.sparse as sparse
 from sottovoce.certificate.sensitivity import Sensitivity
 from sottovoce.errors import PrivacyError
 from sottovoce.privacy.sampler import DISCRETISATION, rounding_allowance
-from sottovoce.problem.agents import Array
+from sottovoce.problem.groups import Array
 
 _UP = 1.0 + 2.0**-48  # rounds up the result of a few float64 operations
 _UP_SUM = 1.0 + 2.0**-40  # rounds up a sum over all outputs

@@ -7,7 +7,7 @@ from functools import cache
 import numpy as np
 from numpy.typing import ArrayLike
 
-from sottovoce.problem.agents import Array
+from sottovoce.problem.groups import Array
 
 BURN_IN = 0.1  # the share of all rounds that no average counts
 UNIT_ROUNDS = 10.0  # in which prices find their scale: not counted either, at most another BURN_IN

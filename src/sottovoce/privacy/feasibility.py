@@ -27,7 +27,7 @@ from sottovoce.formula.derive import is_affine
 from sottovoce.formula.enclosure import enclose
 from sottovoce.formula.intervals import Interval
 from sottovoce.formula.tape import tape
-from sottovoce.problem.agents import Array, Group, read_only
+from sottovoce.problem.groups import Array, Group, read_only
 from sottovoce.problem.sums import Region, Sums, ball_of
 
 LAG_FACTOR = 4.0

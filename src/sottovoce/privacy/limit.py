@@ -14,7 +14,7 @@ from sottovoce.certificate.smooth_form import is_nonsmooth, smooth_form
 from sottovoce.formula.derive import gradient, hessian
 from sottovoce.formula.tape import tape
 from sottovoce.privacy.noise_plan import NoisePlan
-from sottovoce.problem.agents import Array, read_only
+from sottovoce.problem.groups import Array, read_only
 from sottovoce.problem.linear_rows import Matrix
 from sottovoce.problem.numeric import Numeric, StateBlock, gram, numeric_of, tangents
 from sottovoce.problem.problem import Problem

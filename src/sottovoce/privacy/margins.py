@@ -29,8 +29,8 @@ from sottovoce.privacy.feasibility import (
 )
 from sottovoce.privacy.sampler import grid_of
 from sottovoce.privacy.statement import down
-from sottovoce.problem.agents import Array, Group, read_only
 from sottovoce.problem.constraints import Constraint
+from sottovoce.problem.groups import Array, Group, read_only
 from sottovoce.problem.problem import CloudView, Problem
 from sottovoce.problem.sums import Origin, Region, Sums, agents_of, ball_of
 

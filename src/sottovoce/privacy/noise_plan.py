@@ -17,7 +17,7 @@ from sottovoce.privacy.releases import StateRelease
 from sottovoce.privacy.sampler import STEPS
 from sottovoce.privacy.statement import guarantee_facts, hidden, plan_facts, statement, up
 from sottovoce.privacy.trust import ONE_CLOUD, TRUST_STATEMENTS, Trust, ViewName
-from sottovoce.problem.agents import Array, Group
+from sottovoce.problem.groups import Array, Group
 from sottovoce.problem.problem import CloudView, Problem
 from sottovoce.tables import cut, facts_html
 

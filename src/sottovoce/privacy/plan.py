@@ -42,7 +42,7 @@ from sottovoce.privacy.noise_plan import NoisePlan, Output
 from sottovoce.privacy.sampler import DISCRETISATION, max_release
 from sottovoce.privacy.statement import down, up
 from sottovoce.privacy.trust import ONE_CLOUD, Trust
-from sottovoce.problem.agents import Array, read_only
+from sottovoce.problem.groups import Array, read_only
 from sottovoce.problem.problem import CloudView, Problem
 from sottovoce.progress import Progress, watched
 

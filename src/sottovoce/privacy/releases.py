@@ -17,7 +17,7 @@ from sottovoce.errors import InputError
 if TYPE_CHECKING:
     from sottovoce.certificate.optimum import ReferenceOptimum
     from sottovoce.privacy.noise_plan import NoisePlan
-    from sottovoce.problem.agents import Array
+    from sottovoce.problem.groups import Array
     from sottovoce.problem.problem import CloudView, Problem
 
 REGISTERED: Final[dict[str, Callable[[], StateRelease]]] = {}  # what loads each release, by name

@@ -148,7 +148,7 @@ def period_promise(period: PeriodBudget, lifetime: float) -> str:
     square, pairs = units_up(Fraction(period.budget)) ** 2, []
     for count in _PERIODS_TOGETHER:
         mu = min(root_up(count * square), lifetime)
-        pairs.append(f"{count} together ({up(epsilon_of(mu, period.delta))}, {up(period.delta)})")
+        pairs.append(f"{count} periods ({up(epsilon_of(mu, period.delta))}, {up(period.delta)})")
     return (
         f"all runs that begin within any {SPANS[period.per]}: ({up(period.epsilon)}, "
         f"{up(period.delta)}), mu <= {up(period.budget)}; {', '.join(pairs)}; never more than the "

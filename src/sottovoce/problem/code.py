@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from sottovoce.errors import InputError, ProblemError
-from sottovoce.problem.agents import Array
+from sottovoce.problem.groups import Array
 
 _FALLS = 1e-9  # how far a gradient may fall, relative to its size, before it counts as falling
 # Where a gradient is probed: along how many components, at how many points of each and of all.

@@ -17,16 +17,8 @@ from sottovoce.formula.canonical import add, addends, canonical, multiply
 from sottovoce.formula.expression import ZERO, Expression, expression, number, symbol
 from sottovoce.formula.functions import formula_array
 from sottovoce.formula.order import in_order
-from sottovoce.problem.agents import (
-    Agents,
-    Array,
-    Group,
-    RowName,
-    State,
-    owners,
-    read_only,
-    rewritten,
-)
+from sottovoce.problem.agents import Agents, RowName, State, owners, rewritten
+from sottovoce.problem.groups import Array, Group, read_only
 from sottovoce.problem.linear_rows import (
     Entries,
     Linear,

@@ -37,10 +37,11 @@ from sottovoce.formula.enclosure import domain_conditions
 from sottovoce.formula.expression import ZERO, Expression, Op, Scalar, number, scalar, symbol
 from sottovoce.formula.order import in_order
 from sottovoce.formula.tape import tape
-from sottovoce.problem.agents import Agents, Array, Group, RowName, owners, read_only, rewritten
+from sottovoce.problem.agents import Agents, RowName, owners, rewritten
 from sottovoce.problem.constraints import Constraint, FleetSum, row_symbols, without_rows
 from sottovoce.problem.decompose import merge_rounded_sums, name_affine, reduce_to_basis
 from sottovoce.problem.fingerprint import fingerprint
+from sottovoce.problem.groups import Array, Group, read_only
 from sottovoce.problem.linear_rows import exact_float
 
 MOST_SUMS = 128  # as in kernels.core.prices: a day has 96 quarter-hours

@@ -39,7 +39,7 @@ from sottovoce.formula.derive import is_smooth
 from sottovoce.formula.enclosure import value_range
 from sottovoce.formula.expression import Expression, Op, number, symbol
 from sottovoce.formula.functions import maximum, minimum
-from sottovoce.problem.agents import Array, Group, read_only
+from sottovoce.problem.groups import Array, Group, read_only
 from sottovoce.problem.local import LocalSet
 
 _POSITIVE = 1e-7  # the least t of a norm, relative to the largest: a minimum at a = 0 is so near

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from sottovoce.errors import ProblemError
 from sottovoce.formula.connected import Indices
-from sottovoce.problem.agents import Array, Group, read_only, read_states
+from sottovoce.problem.groups import Array, Group, read_only, read_states
 from sottovoce.problem.local import ROW_TOLERANCE, LocalSet
 from sottovoce.problem.numeric import Formulas
 

@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 
 from sottovoce.formula.expression import Expression
 from sottovoce.formula.order import digest as structure
-from sottovoce.problem.agents import Group
 from sottovoce.problem.constraints import Constraint, FleetSum
+from sottovoce.problem.groups import Group
 from sottovoce.problem.linear_rows import Matrix
 
 

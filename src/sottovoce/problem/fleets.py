@@ -23,8 +23,8 @@ from sottovoce.formula.canonical import add, addends, multiply, rebuild, substit
 from sottovoce.formula.connected import Indices, connected
 from sottovoce.formula.expression import NONSMOOTH, ONE, SLOPES, ZERO, Expression, number, symbol
 from sottovoce.formula.order import in_order
-from sottovoce.problem.agents import Array, Group, lower_bounds, read_only, upper_bounds
 from sottovoce.problem.constraints import Constraint, numbered
+from sottovoce.problem.groups import Array, Group, lower_bounds, read_only, upper_bounds
 from sottovoce.problem.linear_rows import Weights, entries_of, exact_float, sparse
 from sottovoce.problem.local import LocalSet
 

@@ -24,8 +24,8 @@ from sottovoce.formula.enclosure import domain_conditions
 from sottovoce.formula.expression import ZERO, Expression
 from sottovoce.formula.order import in_order
 from sottovoce.formula.tape import tape
-from sottovoce.problem.agents import Array, Group, read_only, read_states
 from sottovoce.problem.constraints import Constraint, Total
+from sottovoce.problem.groups import Array, Group, read_only, read_states
 from sottovoce.problem.stating import Row, read_row, stated_rows
 
 ROW_TOLERANCE = 1e-9  # how far a row may be off, relative to the numbers that it adds up

@@ -23,10 +23,10 @@ from sottovoce.formula.connected import Indices, connected
 from sottovoce.formula.derive import gradient
 from sottovoce.formula.expression import Expression
 from sottovoce.formula.tape import Tape, tape
-from sottovoce.problem.agents import Array, Group, lower_bounds, state_columns, upper_bounds
 from sottovoce.problem.constraints import Constraint, equalities, row_labels
 from sottovoce.problem.costs import cost_of
 from sottovoce.problem.fleets import Fleet, Index, Scalar, WeightedTerms, fleets_of, row_constants
+from sottovoce.problem.groups import Array, Group, lower_bounds, state_columns, upper_bounds
 from sottovoce.problem.linear_rows import Matrix, sparse
 
 if TYPE_CHECKING:

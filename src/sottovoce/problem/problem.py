@@ -20,7 +20,13 @@ from numpy.typing import ArrayLike, NDArray
 from sottovoce.arguments import agent_index, array
 from sottovoce.errors import ProblemError
 from sottovoce.formula.expression import NAN, ZERO, Expression
-from sottovoce.problem.agents import (
+from sottovoce.problem.code import Objective
+from sottovoce.problem.constraints import Constraint, row_labels
+from sottovoce.problem.costs import Cost, read_cost
+from sottovoce.problem.feasible import read_fallback, require_nonempty
+from sottovoce.problem.fingerprint import fingerprint
+from sottovoce.problem.fleets import Fleet, fleets_of
+from sottovoce.problem.groups import (
     Array,
     Group,
     lower_bounds,
@@ -28,12 +34,6 @@ from sottovoce.problem.agents import (
     state_columns,
     upper_bounds,
 )
-from sottovoce.problem.code import Objective
-from sottovoce.problem.constraints import Constraint, row_labels
-from sottovoce.problem.costs import Cost, read_cost
-from sottovoce.problem.feasible import read_fallback, require_nonempty
-from sottovoce.problem.fingerprint import fingerprint
-from sottovoce.problem.fleets import Fleet, fleets_of
 from sottovoce.problem.local import LocalSet, local_rows, local_set, per_group, read_start
 from sottovoce.problem.numeric import Formulas, Numeric
 from sottovoce.problem.stating import (

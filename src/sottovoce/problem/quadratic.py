@@ -14,7 +14,7 @@ from sottovoce.formula.canonical import add, multiply
 from sottovoce.formula.connected import connected
 from sottovoce.formula.derive import QuadraticForm, definiteness, ldl, quadratic_form
 from sottovoce.formula.expression import Expression, number, scalar
-from sottovoce.problem.agents import Array
+from sottovoce.problem.groups import Array
 
 Exact: TypeAlias = NDArray[np.object_]  # an array of fractions
 

@@ -30,17 +30,11 @@ from sottovoce.formula.parse import (
     parse_constraint,
     parse_expression,
 )
-from sottovoce.problem.agents import (
-    Agents,
-    Group,
-    owners,
-    read_only,
-    require_distinct_labels,
-    rewritten,
-)
+from sottovoce.problem.agents import Agents, owners, rewritten
 from sottovoce.problem.code import Objective
 from sottovoce.problem.constraints import Constraint, Hard, Total, over_named_agents, without_rows
 from sottovoce.problem.costs import plain_cost
+from sottovoce.problem.groups import Group, read_only, require_distinct_labels
 
 _WORD = re.compile(r"[^\W\d]\w*")
 _MOST_PIECES = 64

@@ -42,7 +42,6 @@ from sottovoce.formula.canonical import (
 from sottovoce.formula.constants import exact_sum
 from sottovoce.formula.derive import is_affine, is_smooth, quadratic_form
 from sottovoce.formula.expression import ZERO, Expression, number, symbol
-from sottovoce.problem.agents import Array, Group, read_only
 from sottovoce.problem.constraints import Constraint, numbered, row_labels
 from sottovoce.problem.costs import Cost, CostTerm, cost_terms, row_keys
 from sottovoce.problem.decompose import (
@@ -54,6 +53,7 @@ from sottovoce.problem.decompose import (
     separate,
 )
 from sottovoce.problem.fleets import fleets_of
+from sottovoce.problem.groups import Array, Group, read_only
 from sottovoce.problem.linear_rows import Linear, coefficients, entries_of, read_linear
 from sottovoce.problem.local import component_bounds, require_convex_row, rules_of
 from sottovoce.problem.stating import Row

@@ -10,7 +10,7 @@ from typing import final
 import numpy as np
 
 from sottovoce.errors import InputError
-from sottovoce.problem.agents import Array
+from sottovoce.problem.groups import Array
 from sottovoce.simulation.result import read_npz, write_npz
 
 _SAVE_SECONDS = 10.0  # between two savings

@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from sottovoce.algorithm.price_memory import PriceMemory
 from sottovoce.arguments import path_of
 from sottovoce.errors import InputError
-from sottovoce.problem.agents import Array, read_only
 from sottovoce.problem.constraints import equalities
+from sottovoce.problem.groups import Array, read_only
 from sottovoce.tables import facts_html
 
 if TYPE_CHECKING:

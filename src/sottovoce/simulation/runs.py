@@ -23,12 +23,12 @@ from sottovoce.kernels.core.plain import LANES
 from sottovoce.kernels.fleet_kernel import MEASURES, FleetKernel, FleetStates
 from sottovoce.kernels.run_kernel import PythonRun, Release, Run, Task, stream_seed
 from sottovoce.privacy.noise_plan import NoisePlan
-from sottovoce.problem.agents import Array, Group, state_columns
 from sottovoce.problem.code import Objective, Watched
 from sottovoce.problem.constraints import named_rows
 from sottovoce.problem.costs import cost_of
 from sottovoce.problem.feasible import own_domain
 from sottovoce.problem.fleets import Fleet, FleetContribution, fleets_of
+from sottovoce.problem.groups import Array, Group, state_columns
 from sottovoce.problem.linear_rows import sparse
 from sottovoce.problem.numeric import Numeric
 from sottovoce.problem.problem import Problem

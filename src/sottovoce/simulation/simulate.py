@@ -26,9 +26,9 @@ from sottovoce.errors import InputError
 from sottovoce.kernels.core.plain import LANES
 from sottovoce.privacy.averaging import answer_shares
 from sottovoce.privacy.noise_plan import NoisePlan
-from sottovoce.problem.agents import Array
 from sottovoce.problem.feasible import own_domain
 from sottovoce.problem.fingerprint import fingerprint
+from sottovoce.problem.groups import Array
 from sottovoce.problem.local import require_no_rows
 from sottovoce.problem.problem import Problem
 from sottovoce.progress import Progress, silent, watched

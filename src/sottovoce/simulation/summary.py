@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from sottovoce.arguments import path_of
 from sottovoce.errors import InputError
 from sottovoce.privacy.statement import up
-from sottovoce.problem.agents import Array
+from sottovoce.problem.groups import Array
 from sottovoce.problem.problem import violation
 from sottovoce.simulation.result import QUANTITIES, Assessment, Result
 from sottovoce.tables import PlainTable

@@ -34,7 +34,7 @@ from sottovoce.privacy.noise_plan import NoisePlan
 from sottovoce.privacy.sampler import Sampler
 from sottovoce.privacy.statement import down, up
 from sottovoce.privacy.trust import ViewName
-from sottovoce.problem.agents import Array, read_only
+from sottovoce.problem.groups import Array, read_only
 from sottovoce.problem.problem import Problem
 from sottovoce.progress import Progress, silent, watched
 from sottovoce.simulation.scatter import executor_of, scatter, split_runs

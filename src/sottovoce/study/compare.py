@@ -23,8 +23,8 @@ from sottovoce.errors import InputError, SottovoceError
 from sottovoce.privacy.adjacency import PerAgent, Trajectory
 from sottovoce.privacy.limit import accuracy_limit
 from sottovoce.privacy.noise_plan import NoisePlan
-from sottovoce.problem.agents import Array
 from sottovoce.problem.constraints import equalities
+from sottovoce.problem.groups import Array
 from sottovoce.problem.numeric import Numeric
 from sottovoce.problem.problem import Problem, violation
 from sottovoce.progress import Progress, watched

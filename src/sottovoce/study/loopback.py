@@ -75,7 +75,7 @@ from sottovoce.network.transport.helper_link import HelperLink
 from sottovoce.privacy.noise_plan import NoisePlan
 from sottovoce.privacy.sampler import Released, Sampler, SecureSampler
 from sottovoce.privacy.trust import ViewName
-from sottovoce.problem.agents import Array
+from sottovoce.problem.groups import Array
 from sottovoce.problem.problem import Problem
 from sottovoce.study.noise import FALSE_ALARM
 from sottovoce.study.released_outputs import agent_columns

@@ -29,7 +29,7 @@ from sottovoce.privacy.noise_plan import NoisePlan
 from sottovoce.privacy.sampler import STEPS, Integers, grid_of
 from sottovoce.privacy.statement import down
 from sottovoce.privacy.trust import SplitCloud
-from sottovoce.problem.agents import Array, lower_bounds
+from sottovoce.problem.groups import Array, lower_bounds
 from sottovoce.study.released_outputs import agent_columns, released_outputs
 from sottovoce.tables import PlainTable
 

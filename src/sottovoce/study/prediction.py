@@ -22,9 +22,9 @@ from sottovoce.privacy.averaging import weights_norm
 from sottovoce.privacy.feasibility import LAG_FACTOR
 from sottovoce.privacy.limit import linearise
 from sottovoce.privacy.noise_plan import NoisePlan
-from sottovoce.problem.agents import Array, read_only
 from sottovoce.problem.constraints import equalities
 from sottovoce.problem.costs import cost_of
+from sottovoce.problem.groups import Array, read_only
 from sottovoce.problem.numeric import Numeric
 from sottovoce.problem.problem import CloudView, Problem
 

@@ -29,7 +29,7 @@ from sottovoce.formula.derive import derivative
 from sottovoce.formula.expression import Expression, Op, number
 from sottovoce.privacy.noise_plan import NoisePlan
 from sottovoce.privacy.sampler import Integers
-from sottovoce.problem.agents import (
+from sottovoce.problem.groups import (
     Array,
     Group,
     lower_bounds,

@@ -11,6 +11,7 @@ A function without a Python object in its signature runs without the global inte
 """
 
 MODULES = (
-    "plain", "functions", "normals", "tape", "linear", "projection", "public_cost", "prices",
-    "cloud_step", "box_search", "dual_search", "interior_point", "fleet_view", "passes", "run_loop",
+    "plain", "elementary", "normals", "interpreter", "linear", "projection", "public_cost",
+    "prices", "cloud_step", "box_search", "dual_search", "interior_point", "fleet_view", "passes",
+    "run_loop",
 )  # fmt: skip

@@ -19,8 +19,8 @@ The anchor is where the tape's first registers are; NaN if a slope is.
 """
 
 from . import plain as cython
+from .interpreter import run_tape
 from .plain import *
-from .tape import run_tape
 
 PRECISION = 1e-13  # of a minimiser, relative to the width of its interval
 FIRST_STEP = 2.0**-10  # without curvature, relative to the width: minimisers move little in a round

@@ -16,10 +16,10 @@ threads there are.
 """
 
 from . import plain as cython
+from .interpreter import accumulate, accumulate_product
 from .plain import *
 from .plain import Struct as FleetView
 from .plain import fill_struct as fill_fleet_view
-from .tape import accumulate, accumulate_product
 
 
 def output(fleet, tape, i):

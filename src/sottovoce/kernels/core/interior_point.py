@@ -10,9 +10,9 @@ from two tapes, of the rows and of the objective, whose outputs are scattered to
 """
 
 from . import plain as cython
+from .interpreter import run_tape
 from .linear import backward, cholesky, forward
 from .plain import *
-from .tape import run_tape
 
 ITERATIONS = 100
 HALVINGS = 12

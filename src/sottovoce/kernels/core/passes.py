@@ -16,11 +16,11 @@ from .box_search import minimise_box, minimise_lanes, minimise_scalar
 from .dual_search import free_minimum, keep_largest, lay_out_separable, search
 from .fleet_view import *
 from .interior_point import interior_minimum
+from .interpreter import run_tape
 from .plain import *
 from .plain import LaneStruct as LaneSearch
 from .plain import LaneStruct as SeparableProblem
 from .plain import Struct as Interior
-from .tape import run_tape
 
 TRAILING = 0.5  # of the way from z to x, each round; 0.3 and 0.8 do worse on flat agents
 NEGLIGIBLE_STATE = 1e-290  # adding it changes no number above 1e-273

@@ -9,9 +9,9 @@ does not overflow at noisy averages far away. Public costs are of no matter here
 """
 
 from . import plain as cython
+from .interpreter import interpret
 from .linear import backward, cholesky, forward
 from .plain import *
-from .tape import interpret
 
 PROJECTION_STEPS = 60
 ROOT_STEPS = 100

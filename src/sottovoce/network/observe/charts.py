@@ -22,8 +22,8 @@ from sottovoce.network.config import RunConfig
 from sottovoce.network.protocol.actions import Record
 from sottovoce.privacy.noise_plan import NoisePlan
 from sottovoce.privacy.statement import down, guarantee_text
-from sottovoce.problem.agents import Array
 from sottovoce.problem.constraints import equalities
+from sottovoce.problem.groups import Array
 
 SHOWN: Final = 32  # prices and constraints on the page; the first ones where there are more
 TICK_SECONDS: Final = 0.25

@@ -23,10 +23,10 @@ from sottovoce.formula.canonical import multiply, split_constant, substitute, su
 from sottovoce.formula.derive import gradient
 from sottovoce.formula.expression import ZERO, Expression, Relation, expression, symbol
 from sottovoce.formula.parse import parse_constraint
-from sottovoce.problem.agents import Array, Group, agent_numbers
 from sottovoce.problem.constraints import Constraint, FleetSum, Total, linear_total, total_over
 from sottovoce.problem.files.schema import ConstraintTable, SumTable, refusal
 from sottovoce.problem.files.table import AGENT, Table
+from sottovoce.problem.groups import Array, Group, agent_numbers
 from sottovoce.problem.linear_rows import Entries, Linear, Weights, entries_of, sparse
 
 BOUND, MATRIX = symbol("bound"), symbol("matrix")

@@ -26,7 +26,6 @@ from sottovoce.formula.canonical import add
 from sottovoce.formula.expression import Expression, Relation
 from sottovoce.formula.order import in_order
 from sottovoce.formula.parse import parse_expression
-from sottovoce.problem.agents import Array, Group, fleet_group
 from sottovoce.problem.constraints import Constraint, Hard, hard
 from sottovoce.problem.files.constraint_text import ConstraintReader
 from sottovoce.problem.files.schema import (
@@ -44,6 +43,7 @@ from sottovoce.problem.files.schema import (
     refusal,
 )
 from sottovoce.problem.files.table import AGENT, Table, read_table
+from sottovoce.problem.groups import Array, Group, fleet_group
 from sottovoce.problem.problem import Problem
 from sottovoce.problem.stating import Row, read_row
 

@@ -16,7 +16,6 @@ from sottovoce.errors import ProblemError
 from sottovoce.formula.canonical import substitute
 from sottovoce.formula.expression import Expression, symbol
 from sottovoce.formula.write import write_constraint, write_expression
-from sottovoce.problem.agents import Array, Group, agent_numbers
 from sottovoce.problem.constraints import Constraint
 from sottovoce.problem.files.constraint_text import as_matrix, fleet_columns, matrix_columns
 from sottovoce.problem.files.schema import (
@@ -30,6 +29,7 @@ from sottovoce.problem.files.schema import (
     SumTable,
 )
 from sottovoce.problem.files.table import AGENT, columns_of, write_table
+from sottovoce.problem.groups import Array, Group, agent_numbers
 from sottovoce.problem.problem import Problem
 
 

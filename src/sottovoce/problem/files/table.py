@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from sottovoce.errors import ProblemError
-from sottovoce.problem.agents import Array
+from sottovoce.problem.groups import Array
 
 AGENT = "agent"
 """The column of agents' numbers, from 1; without it a table has a line for every agent in order."""

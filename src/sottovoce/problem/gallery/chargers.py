@@ -13,8 +13,9 @@ import numpy as np
 from sottovoce.arguments import whole
 from sottovoce.errors import ProblemError
 from sottovoce.formula.functions import maximum, pos, sum_squares
-from sottovoce.problem.agents import Array, agents
+from sottovoce.problem.agents import agents
 from sottovoce.problem.constraints import total
+from sottovoce.problem.groups import Array
 from sottovoce.problem.problem import Problem
 
 FIRST_HOUR = 17

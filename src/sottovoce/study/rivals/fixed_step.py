@@ -17,7 +17,7 @@ from itertools import pairwise
 import numpy as np
 
 from sottovoce.privacy.limit import accuracy_limit
-from sottovoce.problem.agents import Array
+from sottovoce.problem.groups import Array
 from sottovoce.progress import Progress
 from sottovoce.study.rivals.rival import (
     JOINT,

@@ -30,7 +30,7 @@ from sottovoce.formula.expression import ZERO
 from sottovoce.formula.tape import tape
 from sottovoce.kernels.fleet_kernel import FleetStates, to_lanes
 from sottovoce.kernels.run_kernel import normals, stream_seed
-from sottovoce.problem.agents import Array
+from sottovoce.problem.groups import Array
 from sottovoce.problem.numeric import Numeric
 from sottovoce.problem.problem import Problem
 from sottovoce.progress import Progress

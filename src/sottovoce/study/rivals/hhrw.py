@@ -22,7 +22,7 @@ import numpy as np
 
 from sottovoce.certificate.optimum import saddle_prices
 from sottovoce.errors import InputError
-from sottovoce.problem.agents import Array
+from sottovoce.problem.groups import Array
 from sottovoce.study.rivals.rival import (
     ProximalAscent,
     Rival,

@@ -27,8 +27,8 @@ from sottovoce.paper.paper_plan import bound_sequence_radii, paper_noise
 from sottovoce.paper.tikhonov import Tikhonov, multiplier_step, state_step
 from sottovoce.privacy.noise_plan import NoisePlan
 from sottovoce.privacy.plan import PrivacyTarget
-from sottovoce.problem.agents import Array
 from sottovoce.problem.constraints import named_rows
+from sottovoce.problem.groups import Array
 from sottovoce.progress import Progress
 from sottovoce.simulation.runs import named_objective
 from sottovoce.simulation.simulate import require_steppable

@@ -25,7 +25,7 @@ import numpy as np
 from scipy.special import softmax
 
 from sottovoce.algorithm.public_sum import Nearest, PublicSum
-from sottovoce.problem.agents import Array
+from sottovoce.problem.groups import Array
 from sottovoce.study.rivals.hhrw import optimal_prices
 from sottovoce.study.rivals.rival import (
     PlainAverage,

@@ -19,7 +19,7 @@ import numpy as np
 
 from sottovoce.kernels.run_kernel import normals, stream_seed
 from sottovoce.privacy.gaussian import gdp_mu_of
-from sottovoce.problem.agents import Array
+from sottovoce.problem.groups import Array
 from sottovoce.progress import Progress
 from sottovoce.study.rivals.rival import OWN, Answers, Rival, RivalRun, RivalTask
 

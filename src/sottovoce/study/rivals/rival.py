@@ -23,7 +23,7 @@ from sottovoce.certificate.optimum import ReferenceOptimum, saddle_prices
 from sottovoce.errors import InputError
 from sottovoce.privacy.adjacency import Everything, radii
 from sottovoce.privacy.noise_plan import NoisePlan
-from sottovoce.problem.agents import Array
+from sottovoce.problem.groups import Array
 from sottovoce.problem.problem import Problem
 from sottovoce.progress import Progress
 from sottovoce.simulation.simulate import simulate

@@ -15,7 +15,7 @@ rounded once; ``MULADD`` and ``SUBMUL`` round twice. So a lane has the bits of o
 """
 
 from . import plain as cython
-from .functions import exp, log, power
+from .elementary import exp, log, power
 from .plain import *
 
 
