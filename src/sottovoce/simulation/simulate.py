@@ -71,8 +71,8 @@ def simulate(
     """Run rounds k = 1, 2, ... from x(1) = x0 and prices 0, or those of ``warm_start``.
 
     ``lambda(k+1) = cloud_round(s(x(k)) + w(k))``, then ``x_i(k+1) = argmin over X_i of
-    f_i + lambda(k+1)'h_i``, proximal; or gradient steps of both. Noise is
-    pseudo-random and repeatable, so a simulation keeps nothing private.
+    f_i + lambda(k+1)'h_i``, proximal; or gradient steps of both. The noise comes from a seed, so a
+    simulation keeps nothing private.
 
     Args:
         problem: what to solve.
@@ -81,33 +81,25 @@ def simulate(
         runs: how many independent runs; run r depends on (seed, r) alone.
         seed: any integer that is not negative.
         algorithm: ``DualAveraging()`` by default; ``paper.Tikhonov()`` takes gradient steps.
-        x0: all states in one vector, projected onto the plan's domain; the problem's start by
-            default.
-        mu0: for gradient steps, multipliers at the start, 0 by default. Plain numbers: they
-            must not depend on an agent's state, since no noise hides them.
+        x0: all states in one vector, projected onto the plan's domain; by default the problem's.
+        mu0: multipliers at the start of gradient steps, 0 by default; they must not depend on an
+            agent's state, since no noise hides them.
         warm_start: an earlier result with the same sums, or its ``warm_start(shift=...)``: prices
             and what was learnt of them, of its first run, for all runs. Agents begin anew.
         record: after how many rounds to measure; by default about 1,000, log-spaced.
-        transcript: whether to keep every released number (small solves only).
+        transcript: whether to keep every released number.
         checkpoint: a file to save to every few seconds and to resume from if it exists.
-        threads: the largest number of threads; the processor's by default. Results do not depend
-            on it.
-        progress: whether to show what is being done once it has taken two seconds, by default on a
-            terminal; or a callback.
-        saddle: x_hat and the prices there if known; otherwise computed for problems that are not
-            large.
+        threads: how many at most; by default the processor's. Results do not depend on it.
+        progress: whether to show progress after two seconds, by default on a terminal; or a
+            callback.
+        saddle: x_hat and the prices there if known; else computed unless the problem is large.
         executor: where to run, a ``concurrent.futures.Executor`` or a Dask client; here by
             default. Results do not depend on it. Interrupted, the runs that are complete are kept.
     """
     instance("problem", problem, Problem, "sv.Problem(...)")
-    if plan is not None:
-        instance("plan", plan, NoisePlan, "sv.plan(certificate, ...)")
-    elif rounds is None:
-        raise InputError("rounds must be given without a plan, got none: say rounds=1000")
     chosen = _DEFAULT_ALGORITHM if algorithm is None else require_algorithm(algorithm)
     thread_count, gradient = _count_threads(threads), isinstance(chosen, GradientSteps)
-    covered = plan.named_rounds() if plan is not None and rounds is None else rounds
-    round_count = whole("rounds", covered, least=1)
+    round_count = _count_rounds(plan, rounds)
     pool = None if executor is None else executor_of(executor)
     if pool is not None and checkpoint is not None:
         raise InputError(
@@ -132,18 +124,32 @@ def simulate(
             transcript=transcript,
             warm=_check_warm_start(problem, chosen, warm_start),
         )
-        if transcript and round_count * request.runs * request.released > _MOST_TRANSCRIPT_NUMBERS:
-            raise InputError(
-                f"transcript must have at most {_MOST_TRANSCRIPT_NUMBERS:,} numbers, got rounds x "
-                f"runs x outputs = {round_count} x {request.runs} x {request.released}: ask for "
-                "fewer rounds or runs"
-            )
+        _require_short_transcript(request)
         if pool is not None:
             result = _execute_distributed(request, pool, threads or 1, report)
         else:
             result = _execute(request, thread_count, report, checkpoint)
         # Only now: parts of an ensemble need not carry the problem back with them.
         return replace(result, origin=request, fingerprint=name)
+
+
+def _count_rounds(plan: NoisePlan | None, rounds: int | None) -> int:
+    """Return how many rounds to simulate, by default those that the plan names."""
+    if plan is not None:
+        instance("plan", plan, NoisePlan, "sv.plan(certificate, ...)")
+        rounds = plan.named_rounds() if rounds is None else rounds
+    elif rounds is None:
+        raise InputError("rounds must be given without a plan, got none: say rounds=1000")
+    return whole("rounds", rounds, least=1)
+
+
+def _require_short_transcript(request: SimulationRequest) -> None:
+    rounds, runs, outputs = request.rounds, request.runs, request.released
+    if request.transcript and rounds * runs * outputs > _MOST_TRANSCRIPT_NUMBERS:
+        raise InputError(
+            f"transcript must have at most {_MOST_TRANSCRIPT_NUMBERS:,} numbers, got rounds x runs "
+            f"x outputs = {rounds} x {runs} x {outputs}: ask for fewer rounds or runs"
+        )
 
 
 def _require_simulable(

@@ -5,34 +5,23 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from textwrap import fill
 from typing import TYPE_CHECKING, final
 
 import numpy as np
 
 from sottovoce.arguments import entries, instance, real, whole
-from sottovoce.certificate.certificate import Certificate, certify
+from sottovoce.certificate.certificate import certify
 from sottovoce.certificate.optimum import known_saddle
-from sottovoce.errors import InputError, PrivacyError
-from sottovoce.privacy.adjacency import Everything, Kind, Trajectory, adjacency_of, kind_of
-from sottovoce.privacy.noise_plan import NoisePlan
-from sottovoce.privacy.plan import plan
+from sottovoce.errors import InputError
+from sottovoce.privacy.adjacency import Kind, kind_of
 from sottovoce.privacy.statement import down, up
 from sottovoce.problem.problem import Problem
 from sottovoce.progress import Progress, watched
 from sottovoce.simulation.scatter import executor_of, scatter
-from sottovoce.simulation.simulate import simulate
-from sottovoce.study.prediction import (
-    FEASIBLE,
-    FEWEST_ROUNDS,
-    Prediction,
-    Response,
-    linear_response,
-    measured_prediction,
-    predict,
-    rounds_for,
-)
+from sottovoce.study.advice_row import AdviceRow, AdviceStudy, advise_row, percent
+from sottovoce.study.prediction import FEASIBLE, linear_response
 from sottovoce.study.promise import stated_number
 from sottovoce.tables import PlainTable, cut
 
@@ -42,9 +31,6 @@ if TYPE_CHECKING:
 EPSILONS = (0.1, 0.3, 1.0, 3.0)  # privacy losses that are compared by default
 
 _RADIUS_SHARE = 0.05  # of the typical box's width, where no radius is stated
-_CONVERGED_RATIO = 1.25  # of a measured error to its prediction, up to which rounds suffice
-_MOST_ROUNDS = 4_000  # after which no more are tried
-_MOST_STEPS = 10**10  # runs x rounds x states up to which a row is simulated
 _MOST_CONSTRAINTS = 12  # that the table of constraints lists
 _LEAST_DRAWN_SHARE = 1e-5  # in place of 0, which a logarithmic axis cannot show
 _KIND_STYLES: dict[Kind, tuple[str, str, str]] = {
@@ -61,90 +47,6 @@ _NOTES = (
     "1% from: so many agents of the same kind pay less than 1% for their margin",
     "In brackets: measured in simulated runs.",
 )
-
-
-@final
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class AdviceRow:
-    """One promise, and what it costs.
-
-    Attributes:
-        sigma: the standard deviations of the released sums, least and largest.
-        predicted: what to expect; None if the plan is refused.
-        measured: the same, from simulated runs; None unless asked for.
-        fleet: the number of agents from which on keeping the constraints costs less than 1% of the
-            objective: more agents of the same kind, under bounds that grow with them.
-        refused: why there is no such plan; None if there is one.
-        unkept: why there is no room for margins that keep the constraints with probability
-            ``feasible``; None if there is.
-    """
-
-    hide: Kind
-    radius: float | None
-    epsilon: float
-    delta: float
-    rounds: int
-    sigma: tuple[float, float] = (0.0, 0.0)
-    predicted: Prediction | None = None
-    measured: Prediction | None = None
-    fleet: int = 0
-    refused: str | None = None
-    feasible: float = FEASIBLE
-    unkept: str | None = None
-
-    @property
-    def cost(self) -> float:
-        """What feasibility costs, or where that is not known the noise; infinite if refused."""
-        return math.inf if self.predicted is None else self.predicted.cost
-
-    @property
-    def worst_noise(self) -> float:
-        """The standard deviation of the noisiest constraint over its scale; infinite if refused."""
-        return math.inf if self.predicted is None else self.predicted.worst[1]
-
-    @property
-    def useless(self) -> bool:
-        """Whether there is no such plan, or its answer will be useless."""
-        return self.predicted is None or bool(self.predicted.useless)
-
-    @property
-    def hidden_offset(self) -> float | None:
-        """The constant offset of a state that stays hidden over all rounds; None if any does."""
-        if self.radius is None or self.predicted is None:
-            return None
-        return self.radius / math.sqrt(self.rounds) if self.hide == "trajectory" else self.radius
-
-    @property
-    def privacy(self) -> str:
-        """The line for ``problem.toml``: the table ``[privacy]`` in TOML."""
-        radius = "" if self.radius is None else f"radius = {self.radius!r}, "
-        feasible = "" if self.unkept else f"feasible = {self.feasible!r}, "
-        return (
-            f'privacy = {{ hide = "{self.hide}", {radius}epsilon = {self.epsilon!r}, '
-            f"delta = {self.delta!r}, {feasible}rounds = {self.rounds} }}"
-        )
-
-    def cells(self, *, chosen: bool) -> tuple[str, ...]:
-        """Return the row of the table; measured figures in brackets."""
-        head = (("* " if chosen else "  ") + self.hide, up(self.epsilon, 3), f"{self.rounds:,}")
-        if self.predicted is None:
-            return (*head, "refused")
-        name = self.predicted.worst[0]
-        worst = self.predicted.rows.index(name) if name else None
-        cells = [percent(share) for share in self.predicted.shares(worst)]
-        if self.measured is not None:
-            for column, share in enumerate(self.measured.shares(worst)):
-                cells[column] += "" if share is None else f" ({percent(share)})"
-        return (*head, *cells, "useless" if self.useless else f"{self.fleet:,}")
-
-    def data(self) -> dict[str, object]:
-        """Return everything as plain values for JSON."""
-        return {field.name: getattr(self, field.name) for field in fields(self)} | {
-            "hidden_offset": self.hidden_offset,
-            "privacy": self.privacy,
-            "predicted": None if self.predicted is None else self.predicted.data(),
-            "measured": None if self.measured is None else self.measured.data(),
-        }
 
 
 @final
@@ -285,13 +187,6 @@ class Advice:
         return f"Advice(rows={len(self.rows)}, recommended={self.line!r})"
 
 
-def percent(share: float | None) -> str:
-    """Write a share in percent, rounded up; infinite is what there is no room for."""
-    if share is None or share == math.inf:
-        return "-" if share is None else "no room"
-    return f"{up(100 * share, 2 if share < 10 else 3)}%"
-
-
 def _draw_panel(axes: Axes, advice: Advice, value: Callable[[AdviceRow], float]) -> None:
     from matplotlib.ticker import FuncFormatter, NullLocator
 
@@ -336,9 +231,9 @@ def advise(
 ) -> Advice:
     """Return what promises cost on a problem, and which of them to take.
 
-    The noise of every constraint at the answer, the probability that one is violated, what keeping
-    all of them costs, the errors of x and of the objective, the rounds to ask for, and the size of
-    the fleet for which the promise costs less than 1%; for every epsilon and every thing to hide.
+    For every epsilon and adjacency: the noise of every constraint at the answer, the probability
+    that one is violated, what keeping all of them costs, the errors of x and of the objective, the
+    rounds to ask for, and the size of the fleet for which the promise costs less than 1%.
     Predictions are those of the asymptotic limit (``study.prediction``).
 
     Args:
@@ -361,14 +256,7 @@ def advise(
     """
     instance("problem", problem, Problem, "sv.Problem(...)")
     tasks = _list_promises(hide, epsilons)
-    width = problem.cloud.upper() - problem.cloud.lower()
-    typical_width = float(np.median(width[width > 0.0])) if np.any(width > 0.0) else 1.0
-    default_delta = float(10.0 ** -math.ceil(math.log10(10 * problem.agents)))
-    default_radius = float(f"{_RADIUS_SHARE * typical_width:.2g}")
-    for_all = _require_one_number(problem, "radius", radius, default_radius)
-    radius = real("radius", for_all, "positive", _is_positive)
-    for_all = _require_one_number(problem, "delta", delta, default_delta)
-    delta = real("delta", for_all, "in (0, 1)", _is_share)
+    radius, delta = _radius_and_delta(problem, radius, delta)
     rounds = None if rounds is None else whole("rounds", rounds, least=1)
     for name, share in (("accuracy", accuracy), ("feasible", feasible)):
         real(name, share, "between 0 and 1", _is_share)
@@ -378,18 +266,18 @@ def advise(
         certificate = certify(problem, progress=report)
         certificate.require()
         saddle = known_saddle(problem)
-        study = _AdviceStudy(
+        study = AdviceStudy(
             problem=problem, certificate=certificate, radius=radius, delta=delta, rounds=rounds,
             accuracy=accuracy, feasible=feasible, runs=runs if simulate else 0, seed=seed,
             response=None if saddle is None else linear_response(problem, saddle),
         )  # fmt: skip
         rows: list[AdviceRow] = []
         if pool is not None:
-            rows, _ = scatter(pool, _advise_row, study, tasks, report=report, activity="planning")
+            rows, _ = scatter(pool, advise_row, study, tasks, report=report, activity="planning")
         else:
             for index, task in enumerate(tasks):
                 report("planning", index / len(tasks))
-                rows.append(_advise_row(study, task))
+                rows.append(advise_row(study, task))
     return Advice(
         agents=problem.agents,
         feasible=feasible,
@@ -397,6 +285,22 @@ def advise(
         rows=tuple(rows),
         recommended=_recommend(rows, accuracy),
         interrupted=len(rows) < len(tasks),
+    )
+
+
+def _radius_and_delta(
+    problem: Problem, radius: float | None, delta: float | None
+) -> tuple[float, float]:
+    """The arguments, or else the problem's, or else what suits its boxes and number of agents."""
+    width = problem.cloud.upper() - problem.cloud.lower()
+    typical_width = float(np.median(width[width > 0.0])) if np.any(width > 0.0) else 1.0
+    default_delta = float(10.0 ** -math.ceil(math.log10(10 * problem.agents)))
+    default_radius = float(f"{_RADIUS_SHARE * typical_width:.2g}")
+    stated_radius = _require_one_number(problem, "radius", radius, default_radius)
+    stated_delta = _require_one_number(problem, "delta", delta, default_delta)
+    return (
+        real("radius", stated_radius, "positive", _is_positive),
+        real("delta", stated_delta, "in (0, 1)", _is_share),
     )
 
 
@@ -417,120 +321,6 @@ def _list_promises(hide: object, epsilons: object) -> list[tuple[Kind, float]]:
         for e in entries("epsilons", epsilons, "a list of numbers")
     ]
     return [(kind_of(name), loss) for name in names for loss in losses]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class _AdviceStudy:
-    """What all rows share: the arguments of ``advise``, and what is known of the problem."""
-
-    problem: Problem
-    certificate: Certificate
-    response: Response | None
-    radius: float
-    delta: float
-    rounds: int | None
-    accuracy: float
-    feasible: float
-    runs: int  # simulated per row; 0 for none
-    seed: int
-
-    def plan(self, row: AdviceRow, feasible: float | None = None) -> NoisePlan:
-        """Return the plan of a promise; hard constraints have none without margins."""
-        if any(family.hard for family in self.problem.constraints):
-            feasible = self.feasible
-        return plan(
-            self.certificate.for_study(),
-            epsilon=row.epsilon,
-            delta=row.delta,
-            hide=adjacency_of(row.hide, radius=row.radius, rounds=row.rounds),
-            feasible=feasible,
-            progress=False,
-        )
-
-    def fleet(self, cost: float) -> int:
-        """Return how many agents of this kind pay 1% for what costs these a share of ``cost``."""
-        return max(1, math.ceil(self.problem.agents * cost / 0.01))
-
-
-def _advise_row(study: _AdviceStudy, task: tuple[Kind, float]) -> AdviceRow:
-    row = _plan_row(study, *task, study.rounds)
-    if study.runs:
-        row = _simulate_row(study, row)
-        while study.rounds is None and not _has_converged(row, study.accuracy):
-            row = _simulate_row(study, _plan_row(study, *task, 2 * row.rounds))
-    return row
-
-
-def _plan_row(study: _AdviceStudy, kind: Kind, epsilon: float, rounds: int | None) -> AdviceRow:
-    """One promise with what to expect of it, by default in as many rounds as suit it."""
-    row = AdviceRow(
-        hide=kind,
-        radius=None if kind == Everything.kind else study.radius,
-        epsilon=epsilon,
-        delta=study.delta,
-        rounds=rounds or FEWEST_ROUNDS,
-        feasible=study.feasible,
-    )
-    try:
-        plan = study.plan(row)
-        predicted = predict(study.response, plan, plan.rounds, feasible=study.feasible)
-        if rounds is None:
-            # One number of rounds serves for all: only averaged noise counts, and how it scales.
-            error = max(predicted.cost, predicted.x or 0.0)
-            rounds = rounds_for(kind, predicted.worst[1], error, row.rounds, study.accuracy)
-            if rounds != row.rounds:
-                row = replace(row, rounds=rounds)
-                plan = study.plan(row)
-                predicted = predict(study.response, plan, plan.rounds, feasible=study.feasible)
-    except PrivacyError as refusal:
-        return replace(row, refused=str(refusal))
-    noisy = plan.released_sigma[plan.sigma > 0]
-    row = replace(
-        row,
-        predicted=predicted,
-        sigma=(float(noisy.min(initial=np.inf)), float(noisy.max(initial=0.0))),
-        fleet=study.fleet(predicted.cost),
-    )
-    return row if predicted.useless else _price_margins(study, row, predicted)
-
-
-def _price_margins(study: _AdviceStudy, row: AdviceRow, predicted: Prediction) -> AdviceRow:
-    """The promise with what its margins really cost, or why there is no room for them."""
-    try:
-        margins = study.plan(row, feasible=study.feasible).feasible
-    except PrivacyError as refusal:
-        predicted = replace(predicted, feasibility_cost=math.inf)
-        return replace(row, predicted=predicted, unkept=str(refusal))
-    if study.response is None or margins is None or margins.cost is None:
-        return row
-    cost = margins.cost.more / study.response.size
-    predicted = replace(predicted, feasibility_cost=cost)
-    return replace(row, predicted=predicted, fleet=study.fleet(cost))
-
-
-def _simulate_row(study: _AdviceStudy, row: AdviceRow) -> AdviceRow:
-    """The promise with what simulated runs measured; without it where that would take too long."""
-    problem, response, runs = study.problem, study.response, study.runs
-    if response is None or row.predicted is None or runs * row.rounds * problem.size > _MOST_STEPS:
-        return row
-    bare = replace(study.plan(row), feasible=None)  # without margins, as was predicted
-    result = simulate(
-        problem, bare, rounds=row.rounds, runs=runs, seed=study.seed, record=[row.rounds],
-        progress=False,
-    )  # fmt: skip
-    x = result.x[result.failed == 0]
-    return replace(row, measured=measured_prediction(response, x, row.rounds)) if x.size else row
-
-
-def _has_converged(row: AdviceRow, accuracy: float) -> bool:
-    """Whether measured errors are near the predicted ones, or small, or more rounds no help."""
-    predicted, measured = row.predicted, row.measured
-    if predicted is None or measured is None or predicted.useless:
-        return True
-    if row.hide == Trajectory.kind or row.rounds > _MOST_ROUNDS:
-        return True
-    acceptable = np.maximum(_CONVERGED_RATIO * predicted.noise, 0.5 * accuracy)
-    return bool(np.all(measured.noise <= acceptable))
 
 
 def _recommend(rows: Sequence[AdviceRow], accuracy: float) -> AdviceRow | None:

@@ -12,7 +12,7 @@ noise itself is held against its statement too: residuals ``(released - F(x)) / 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -194,25 +194,24 @@ def audit(
 ) -> Audit:
     """Play the distinguishing game against the deployed code and test its noise.
 
-    The agent's two behaviours differ, in five rounds of six, by two states that move the outputs
-    most in units of the noise (``worst_pair``); the others go on as they do, except that for the
-    paper's release they are put where that is worst. Where a trajectory is hidden the two share the
-    radius among these rounds or use it up in one of them, whichever shows more. The score is the
-    exact log-likelihood ratio, ``sum_k sum_o ((o - F(x))^2 - (o - F(x'))^2) / 2 sigma_o^2``.
+    In five rounds of six the agent's two behaviours take two states that move the outputs most in
+    units of the noise (``worst_pair``). Of a trajectory's radius all these rounds have a share, or
+    one has all of it, whichever moves outputs more. Other agents follow the algorithm, but for the
+    paper's release, where their states are the worst. The score is the exact log-likelihood ratio,
+    ``sum_k sum_o ((o - F(x))^2 - (o - F(x'))^2) / 2 sigma_o^2``.
 
     Args:
         problem: the whole problem.
         plan: its noise and its claim.
-        agent: whose behaviour is to be distinguished: a label, or an index from 0; the worst-off
-            by default.
+        agent: the agent under attack, a label or an index from 0; by default the worst-off.
         runs: games per world.
         rounds: rounds per game.
         algorithm: what agents and cloud run; by default that of the plan's release.
-        view: who attacks. "outside" receives every release. Of a split cloud the "cloud" takes the
-            masks off what agents sent it, and looks for a mask that was used twice; the "helper"
-            receives every release too, and takes its own noise off.
-        sampler: where noise comes from; by default what a cloud uses. A broken one must be found.
-        helper: where the helper's noise comes from, as ``sampler``.
+        view: who attacks: "outside" receives every release, as does the "helper" of a split cloud,
+            which subtracts its noise; its "cloud" sees masked contributions, and looks for a mask
+            that was used twice.
+        sampler: the source of noise; by default that of a cloud. A broken one must fail.
+        helper: that of the helper's noise.
         progress: as for ``sv.simulate``.
         executor: likewise. Every process draws noise of its own from its operating system.
     """
@@ -237,15 +236,20 @@ def audit(
             games = [_play_games(game, runs, report)]
         else:
             games = _play_distributed(build, runs, executor_of(executor), report)
+    return _judge_games(game, games, runs)
+
+
+def _judge_games(game: Game, games: Sequence[_GameScores], runs: int) -> Audit:
+    """Set what the games show against what the plan claims."""
     delta = game.attacked.requested[1]
     a, b = np.concatenate([scores for scores, _ in games], axis=1)
     bound = _bound_mu(a, b, delta, game.claimed)
     return Audit(
         agent=game.attacked.agent,
         name=game.attacked.name,
-        view=view,
+        view=game.view,
         runs=runs,
-        rounds=rounds,
+        rounds=game.loopback.setup.rounds,
         claimed_mu=game.claimed,
         delta=delta,
         played_mu=game.played_mu,

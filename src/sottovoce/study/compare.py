@@ -298,16 +298,7 @@ def compare(
             for count in horizons
         ]  # fmt: skip
         offered, refusals = _collect_runs(methods, tasks)
-        rows: list[CompareRow] = []
-        completed, total = 0, sum(run.rounds for _, run in offered)
-        for task, run in offered:
-            row = _run_method(
-                task, run, _scaled_progress(report, run, completed / total, run.rounds / total)
-            )
-            if row is None:
-                break
-            rows.append(row)
-            completed += run.rounds
+        rows = _run_methods(offered, report)
     return MethodComparison(
         runs=runs,
         seed=seed,
@@ -399,6 +390,22 @@ def _collect_runs(
                 refusals[RefusedMethod(label, str(error))] = None
     pairs = sorted(offered.values(), key=lambda p: (NOISES.index(p[1].noise), p[1].rounds))
     return pairs, tuple(refusals)
+
+
+def _run_methods(
+    offered: Sequence[tuple[RivalTask, RivalRun]], report: Progress
+) -> list[CompareRow]:
+    """Carry out what methods offer; the first rows, if that was interrupted."""
+    rows: list[CompareRow] = []
+    completed, total = 0, sum(run.rounds for _, run in offered)
+    for task, run in offered:
+        progress = _scaled_progress(report, run, completed / total, run.rounds / total)
+        row = _run_method(task, run, progress)
+        if row is None:
+            break
+        rows.append(row)
+        completed += run.rounds
+    return rows
 
 
 def _scaled_progress(report: Progress, run: RivalRun, begin: float, size: float) -> Progress:
