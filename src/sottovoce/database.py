@@ -76,17 +76,17 @@ def address_of(argument: str, value: object) -> Address:
     )
     try:
         parts = urlsplit(text)
-        given = dict(parse_qsl(parts.query, keep_blank_values=True)) if parts.query else {}
+        query = dict(parse_qsl(parts.query, keep_blank_values=True)) if parts.query else {}
     except ValueError:
         raise wrong from None
     hosts = parts.netloc.rpartition("@")[2]
-    schema, mark = given.pop("schema", "sottovoce"), given.pop("mark", "")
+    schema, mark = query.pop("schema", "sottovoce"), query.pop("mark", "")
     # A part of a password with a bare @ or / must not pass for a host, which messages show.
     misplaced = text.count("@") != parts.netloc.count("@") or text.count("@") > 1
     unlike = misplaced or parts.fragment or "://" not in text
     if unlike or not (_SCHEMA.fullmatch(schema) and _HOSTS.fullmatch(hosts)):
         raise wrong
-    url = parts._replace(scheme="postgresql", query=urlencode(given)).geturl()
+    url = parts._replace(scheme="postgresql", query=urlencode(query)).geturl()
     if not parts.netloc:  # geturl drops these slashes
         url = url.replace(":", "://", 1)
     return Address(

@@ -123,11 +123,11 @@ def test_a_leaked_certificate_can_be_revoked_after_a_new_one_was_issued(tmp_path
     assert revoked(keys) == {"abc", first}
 
 
-def test_issue_renews_the_operator_and_must_be_told_for_whom(tmp_path: Path) -> None:
+def test_issue_renews_the_operator_and_needs_a_role(tmp_path: Path) -> None:
     keys = tmp_path / "k"
     identity.create_keys(keys, agents=1)
     before = (keys / "operator" / "cert.pem").read_bytes()
     identity.issue_keys(keys, operator=True)
     assert (keys / "operator" / "cert.pem").read_bytes() != before
-    with pytest.raises(IdentityError, match="for whom"):
+    with pytest.raises(IdentityError, match="needs a role"):
         identity.issue_keys(keys)

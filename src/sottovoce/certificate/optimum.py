@@ -1,6 +1,6 @@
 """The reference saddle point (x-hat, mu-hat), against which every private run is measured.
 
-It is found over the original box X with everybody's data in one place, so it is a yardstick and
+It is computed over the original box X with all private data in one place: a reference for errors,
 never a release.
 """
 

@@ -127,7 +127,7 @@ def revoke_command(
     elif serial is not None and certificate is None:
         done = authority.revoke_serial(folder, serial)
     else:
-        raise InputError("revoke must be given a certificate or --serial, and one of them only")
+        raise InputError("revoke needs a certificate or --serial, got none or both: name one")
     console.print(f"revoked {done}", soft_wrap=True)
 
 

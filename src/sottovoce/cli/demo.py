@@ -73,7 +73,7 @@ def demo_command(options: DemoOptions) -> None:
     Example: sottovoce demo --out out
     """
     if options.fleet is not None and options.folder is not None:
-        raise InputError("folder must be left out with --fleet, which has a problem of its own")
+        raise InputError("folder must be left out with --fleet, which brings a problem, got both")
     if options.fleet is not None and options.split:
         raise InputError("--split must be left out with --fleet, got both: run one of them")
     root = Path(tempfile.mkdtemp(prefix="sottovoce-demo-")) if options.out is None else options.out
@@ -280,7 +280,9 @@ class _Demo:
         with shown(patience=0.0) as report:
             while self.running[0].poll() is None:
                 if time.monotonic() - began > LIMIT_SECONDS:
-                    raise SottovoceError("the demo takes too long: run fewer --rounds")
+                    raise SottovoceError(
+                        f"the demo must end within {LIMIT_SECONDS:g} s: run fewer --rounds"
+                    )
                 self._require_healthy()
                 if (run := await status()) is not None:
                     now, done = time.monotonic(), run["round"]
@@ -296,7 +298,7 @@ class _Demo:
         for place, process in enumerate(self.running):
             if process.poll() not in (None, 0):
                 name = "cloud" if place == 0 else f"process {place}"
-                raise SottovoceError(f"the {name} ended with code {process.returncode}")
+                raise SottovoceError(f"the {name} failed, got exit code {process.returncode}")
 
 
 async def _status(session: ClientSession, url: str) -> dict[str, int] | None:

@@ -452,10 +452,9 @@ def _health_address(text: str | None) -> tuple[str, int] | None:
 
 
 def _deadlines(deadline: str | None, first: str | None) -> dict[str, float | None]:
-    given = (("deadline", deadline), ("first_deadline", first))
     return {
-        name: None if text is None else _seconds(name.replace("_", "-"), text)
-        for name, text in given
+        "deadline": None if deadline is None else _seconds("deadline", deadline),
+        "first_deadline": None if first is None else _seconds("first-deadline", first),
     }
 
 

@@ -191,7 +191,7 @@ class AgentGroup:
         if first.shape != (group.dim,):
             raise InputError(f"start must have {group.dim} numbers, got shape {first.shape}")
         if not np.isfinite(first).all():
-            raise InputError("start must be finite")
+            raise InputError("start must be finite, got NaN or infinity")
         all_agents = agent_fleet(cloud.groups, cloud.sums.families, index, ZERO, private_set)
         chosen = np.array([place])
         fleet = all_agents.some(chosen)

@@ -76,7 +76,9 @@ class Helper(Service[None]):
                 "helper: plan with trust=sv.SplitCloud()"
             )
         if not plan.certified:
-            raise PrivacyError("plan must keep what it promises")
+            raise PrivacyError(
+                "plan must keep what it promises; an undernoised plan is for study only"
+            )
         super().__init__()
         self._gone = 0.0
         self._answers: HelperRounds | None = None

@@ -384,5 +384,7 @@ def round_key(keys: Path) -> bytes:
     except OSError:
         key = b""
     if len(key) != 32:
-        raise IdentityError(f"{keys / 'round.key'} must hold 32 bytes, as identity init wrote it")
+        raise IdentityError(
+            f"{keys / 'round.key'} must hold the 32 bytes that identity init wrote: put it back"
+        )
     return key

@@ -118,7 +118,7 @@ def require_radius(kind: Kind, *, has_radius: bool) -> None:
     if kind != Everything.kind and not has_radius:
         raise InputError(
             f"radius must be given to hide {'a' if kind == Trajectory.kind else 'an'} {kind}, got "
-            "none: how far apart may two behaviours be that must look alike?"
+            "none: name the largest distance of adjacent behaviours"
         )
 
 

@@ -410,16 +410,16 @@ def merge_rounded_sums(
     weights = [{rest: float(c) for c, rest in map(coefficient, addends(h))} for h in sums]
     W = np.array([[w.get(s, 0.0) for w in weights] for s in states])
     size = np.linalg.norm(W, axis=0)
-    W, left, kept = W / size, W / size, list[int]()
-    while np.max(length := np.linalg.norm(left, axis=0)) > _ROUNDED:
-        kept.append(int(np.argmax(length)))
-        unit = left[:, kept[-1]] / np.max(length)
-        left = left - np.outer(unit, unit @ left)
-    if len(kept) == len(sums):
+    W, residual, pivots = W / size, W / size, list[int]()
+    while np.max(length := np.linalg.norm(residual, axis=0)) > _ROUNDED:
+        pivots.append(int(np.argmax(length)))
+        unit = residual[:, pivots[-1]] / np.max(length)
+        residual = residual - np.outer(unit, unit @ residual)
+    if len(pivots) == len(sums):
         return names, phi
-    shares = np.linalg.lstsq(W[:, kept], W)[0] * size / size[kept][:, np.newaxis]
-    shares[:, kept] = np.eye(len(kept))
-    basis = {sums[k]: names[sums[k]] for k in kept}
+    shares = np.linalg.lstsq(W[:, pivots], W)[0] * size / size[pivots][:, np.newaxis]
+    shares[:, pivots] = np.eye(len(pivots))
+    basis = {sums[k]: names[sums[k]] for k in pivots}
     combined = {
         old: weighted_sum(shares[:, j].tolist(), list(basis.values()))
         for j, old in enumerate(names.values())

@@ -378,7 +378,8 @@ def _fleet_constraint(
     for part in statement.sums:
         if owner.get(part.group.symbols[0]) is not part.group:
             raise ProblemError(
-                f"{where} sums over {part.group.name}, which is not among the agents"
+                f"{where} must sum over agents of the problem, got {part.group.name}: state an "
+                "objective for them, or leave them out"
             )
         for h in part.terms:
             check_expression(h, (*part.group.symbols, *part.group.parameters), where)
@@ -389,7 +390,7 @@ def _fleet_constraint(
     named = {s: group.name for s, group in owner.items() if group.count == 1}
     rest = tuple(check_expression(e, named, where) for e in statement.rest)
     if statement.linear is not None and not statement.linear.used() <= named.keys():
-        raise ProblemError(f"{where} names agents that are not there")
+        raise ProblemError(f"{where} must name agents of the problem only, got others")
     # What has no weight adds nothing, whatever its curvature.
     statement = replace(statement, sums=tuple(part for part in statement.sums if part.enters.any()))
     enters = np.array([bool(e.symbols) for e in rest] or np.zeros(statement.rows, dtype=np.bool_))

@@ -86,5 +86,5 @@ async def send_any(
 
 def vectors() -> dict[str, Any]:
     """Return the test vectors."""
-    found: dict[str, Any] = json.loads((FOLDER / "vectors.json").read_text(encoding="utf-8"))
-    return found
+    content: dict[str, Any] = json.loads((FOLDER / "vectors.json").read_text(encoding="utf-8"))
+    return content

@@ -1,4 +1,4 @@
-"""An agent that plays a script to somebody's cloud, in a test run whose answer nobody uses.
+"""An agent that plays a script to another implementation's cloud, in a test run.
 
 It must speak for all agents of the run at once: then every contribution completes a round.
 """
@@ -87,7 +87,7 @@ class ScriptedAgent:
     async def _refusals(self, welcome: m.Welcome) -> None:
         """What ends a connection, and with which code."""
         hello, last = self._hello, self._hello.agents[-1]
-        said = m.Contribution(round=1, values=bytes(8 * len(welcome.sums)))
+        valid = m.Contribution(round=1, values=bytes(8 * len(welcome.sums)))
         refused: dict[str, tuple[m.Code, list[Any]]] = {
             case["name"]: (m.Code.MALFORMED, [bytes.fromhex(case["hex"])])
             for case in vectors()["frames"]["bad"]
@@ -97,17 +97,20 @@ class ScriptedAgent:
             "a text frame": (m.Code.MALFORMED, ["hello"]),
             "an agent twice": (m.Code.MALFORMED, [replace(hello, agents=[last, last])]),
             "a round without its receipt": (m.Code.MALFORMED, [replace(hello, round=1)]),
-            "a vector too short": (m.Code.MALFORMED, [hello, replace(said, values=bytes(7))]),
+            "a vector too short": (
+                m.Code.MALFORMED,
+                [hello, replace(valid, values=bytes(7))],
+            ),
             "an agent of others": (m.Code.NOT_YOURS, [replace(hello, agents=[2**53 - 1])]),
             "another run": (m.Code.OTHER_RUN, [replace(hello, config=b"x" * 32)]),
             "a forged receipt": (
                 m.Code.FORGED_RECEIPT,
                 [replace(hello, round=1, receipt=bytes(64))],
             ),
-            "a contribution before hello": (m.Code.UNEXPECTED, [said]),
+            "a contribution before hello": (m.Code.UNEXPECTED, [valid]),
             "a second hello": (m.Code.UNEXPECTED, [hello, hello]),
             "a state in a run of sums": (m.Code.UNEXPECTED, [hello, m.State(round=1, x=b"")]),
-            "a flood": (m.Code.FLOOD, [hello, *[replace(said, round=LATER)] * MANY]),
+            "a flood": (m.Code.FLOOD, [hello, *[replace(valid, round=LATER)] * MANY]),
         }
         for name, (code, words) in refused.items():
             async with self._connected() as line:
@@ -118,27 +121,27 @@ class ScriptedAgent:
 
     async def _rounds(self, welcome: m.Welcome) -> None:
         values = unpack_whole(welcome.least) // 2 + unpack_whole(welcome.most) // 2
-        said = m.Contribution(round=1, values=pack_whole(values))
+        valid = m.Contribution(round=1, values=pack_whole(values))
         other = replace(
-            said, values=pack_whole(np.clip(values + 1, None, unpack_whole(welcome.most)))
+            valid, values=pack_whole(np.clip(values + 1, None, unpack_whole(welcome.most)))
         )
         rounds: dict[int, Any] = {}
         async with self._connected() as line:
             await self._said(line, self._hello)
-            await self._answers(line, "future-round", replace(said, round=2), m.Code.FUTURE_ROUND)
+            await self._answers(line, "future-round", replace(valid, round=2), m.Code.FUTURE_ROUND)
             for k in range(1, LATER):
-                rounds[k] = await self._said(line, replace(said, round=k))
+                rounds[k] = await self._said(line, replace(valid, round=k))
                 good = _is_round(rounds[k], k, welcome.prices)
                 self._checks.add(f"it releases round {k}", good, "it does not, or not whole")
             k = LATER - 1
-            again = await self._said(line, replace(said, round=k))
+            again = await self._said(line, replace(valid, round=k))
             self._checks.add("the same again: the same round", again == rounds[k], "another")
             await self._answers(
                 line, "another contribution", replace(other, round=k), m.Code.CONFLICT
             )
             followed = await self._heard(line)
             self._checks.add("conflict: the same round", followed == rounds[k], "another")
-            old = replace(said, round=k - 1)
+            old = replace(valid, round=k - 1)
             await self._answers(line, "the round before the last", old, m.Code.OLD_ROUND)
             async with self._connected() as newer:
                 await self._comes_back(newer, welcome, rounds[k], behind=False)

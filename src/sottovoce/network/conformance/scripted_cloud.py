@@ -1,4 +1,4 @@
-"""A cloud that plays a script to somebody's agent: agent 4 of the paper's problem.
+"""A cloud that plays a script to another implementation's agent: agent 4 of the paper's problem.
 
 An agent of ours hears the same messages, and what it would send is what the other must send. No
 noise is added to anything: the configuration says so (``simulated``), and prices are constants.
@@ -173,9 +173,9 @@ class ScriptedCloud:
             self._lose()
             return
         assert not isinstance(message, bytes | str)  # noqa: S101  those close the connection
-        said = [one.message for one in self._reference.hear(message) if isinstance(one, SendUp)]
-        if said:
-            await self._judge(name, said[0])
+        actions = self._reference.hear(message)
+        if replies := [action.message for action in actions if isinstance(action, SendUp)]:
+            await self._judge(name, replies[0])
             return
         try:
             await asyncio.wait_for(self._socket.receive(), QUIET_SECONDS)
@@ -188,14 +188,14 @@ class ScriptedCloud:
     async def _judge(self, name: str, expected: m.FromAgent | None) -> None:
         """The agent's next message must be this; None if it must close the connection."""
         message = await self._checks.within(self._socket.receive(), f"{name}: it says nothing")
-        heard: m.FromAgent | None = None
+        received: m.FromAgent | None = None
         if message.type is WSMsgType.BINARY:
             try:
-                heard = decode_from_agent(message.data)
+                received = decode_from_agent(message.data)
             except MalformedError:
                 raise EndedError(f"{name}: it sent what is no message of the protocol") from None
-        self._checks.add(name, heard == expected, _difference(heard, expected))
-        if type(heard) is not type(expected):
+        self._checks.add(name, received == expected, _difference(received, expected))
+        if type(received) is not type(expected):
             raise EndedError(f"after {name!r} nothing can be expected")
 
     async def _stays_away(self, name: str) -> None:
@@ -230,10 +230,10 @@ def _wrong(k: int) -> dict[str, m.FromCloud | bytes | str]:
     }
 
 
-def _difference(heard: m.FromAgent | None, expected: m.FromAgent | None) -> str:
+def _difference(received: m.FromAgent | None, expected: m.FromAgent | None) -> str:
     """Which fields are not what they must be; never a value."""
-    kind = "it left" if heard is None else f"it sent a {type(heard).__name__.lower()}"
-    if heard is None or type(heard) is not type(expected):
+    kind = "it left" if received is None else f"it sent a {type(received).__name__.lower()}"
+    if received is None or type(received) is not type(expected):
         return kind
-    fields = [f for f in heard.__struct_fields__ if getattr(heard, f) != getattr(expected, f)]
+    fields = [f for f in received.__struct_fields__ if getattr(received, f) != getattr(expected, f)]
     return f"{kind} with another {', '.join(fields)}"

@@ -88,8 +88,8 @@ def issue_keys(
     """
     if agents is None and hosts is None and helper is None and not operator:
         raise IdentityError(
-            "issue must be told for whom: agents (--agents), the cloud (--host), the operator "
-            "(--operator) or the helper (--helper-host)"
+            "issue needs a role, got none: name agents (--agents), the cloud (--host), the "
+            "operator (--operator) or the helper (--helper-host)"
         )
     authority = Authority.open(Path(folder), days)
     if helper is not None:
@@ -106,8 +106,8 @@ def issue_keys(
     if relay is not None:
         if agents is None or authority.split:
             raise IdentityError(
-                "a relay must be told its agents (--agents), and none can stand before a split "
-                "cloud"
+                "a relay needs its agents (--agents) and a cloud that is not split: name agents, "
+                "or connect them to the cloud"
             )
         authority.issue_relay(agents, relay)
     if operator:

@@ -202,7 +202,10 @@ def certified(path: Path, authority: Path) -> Identity:
         if not issued_by(certificate, issuer):
             raise ValueError
     except (OSError, ValueError):
-        raise IdentityError(f"{path} must be a certificate that {authority} has signed") from None
+        raise IdentityError(
+            f"{path} must be a certificate that {authority} has signed: copy it from the folder of "
+            "its role (identity init, identity issue)"
+        ) from None
     identity = Identity.of(certificate)
     if not identity.mask or identity.signing is None:
         raise IdentityError(
@@ -225,8 +228,8 @@ class Authorization:
         self._list = self.keys / "revoked.txt"
         try:
             self._stamp = _stamp(self._list)  # before it is read, so that no change is missed
-        except OSError:
-            raise DiskError(f"{self._list} must be readable") from None
+        except OSError as error:
+            raise DiskError(f"{self._list} must be readable, got: {error.strerror}") from None
         self._revoked = revoked(keys)
         self._current_at = time.monotonic()
         self._readable = True
@@ -307,8 +310,8 @@ def revoked(folder: str | os.PathLike[str]) -> frozenset[str]:
     path = Path(folder) / "revoked.txt"
     try:
         text = path.read_text(encoding="ascii")
-    except OSError:
-        raise DiskError(f"{path} must be readable") from None
+    except OSError as error:
+        raise DiskError(f"{path} must be readable, got: {error.strerror}") from None
     except UnicodeDecodeError:
         raise IdentityError(f"{path} must be plain text") from None
     lines = (line.split("#")[0].strip().lower().lstrip("0") for line in text.splitlines())

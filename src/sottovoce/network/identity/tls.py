@@ -66,8 +66,8 @@ def require_current(certificate: Path) -> None:
     try:
         # Python's own reader, private to it: cryptography would take 12 MB of every agent.
         fields = ssl._ssl._test_decode_cert(str(certificate))  # type: ignore[attr-defined]
-    except OSError:
-        raise DiskError(f"{certificate} cannot be read") from None
+    except OSError as error:
+        raise DiskError(f"{certificate} must be readable, got: {error.strerror}") from None
     end = ssl.cert_time_to_seconds(fields["notAfter"])
     if time.time() >= end:
         when = time.strftime("%Y-%m-%d %H:%M", time.gmtime(end))

@@ -180,12 +180,12 @@ class Live:
 
     async def _follow(self, viewer: Connection, answer: web.StreamResponse) -> None:
         """Send what is new to a viewer until the end, and never more than it reads."""
-        texts, seen, told = (b"", b""), 0, b""
+        texts, seen, about = (b"", b""), 0, b""
         await answer.write(RETRY)
         while True:
             over, sent = self._over.is_set(), texts
-            opening = b"" if told == self._about else self._about  # another run of a series
-            told, seen = self._about, 0 if opening else seen
+            opening = b"" if about == self._about else self._about  # another run of a series
+            about, seen = self._about, 0 if opening else seen
             texts = self._current_status(), await self._current_budget()
             fresh = [text for text in texts if text not in sent]
             words = b"".join([opening, self._rounds(seen), *fresh, event("end", {}) * over])

@@ -61,10 +61,10 @@ def load_public(folder: str | Path) -> Public:
     return read_document(path_of("folder", folder) / "problem.toml").convert(ProblemFile).public
 
 
-def replace_public(stated: Public, given: object) -> Public:
+def replace_public(stated: Public, values: object) -> Public:
     """Return the public numbers of a problem with some replaced by others of the same length."""
     try:
-        numbers = msgspec.convert(given, PublicNumbers)
+        numbers = msgspec.convert(values, PublicNumbers)
     except msgspec.ValidationError as error:
         raise InputError(
             f"public data must map names to finite numbers or lists of them: {error}"
@@ -104,11 +104,11 @@ def load_problem(
     last = public_agents[-1].numbers.stop - 1
     if agents is None:
         files.require_no_others([one.private_file for one in public_agents], last)
-        wanted: Collection[int] = range(1, last + 1)
+        private_agents: Collection[int] = range(1, last + 1)
     else:
         listed = entries("agents", agents, "a list of agents' numbers")
-        wanted = {whole("agent", a, least=1, most=last, error=ProblemError) for a in listed}
-    stated = [one.with_private(files, wanted) for one in public_agents]
+        private_agents = {whole("agent", a, least=1, most=last, error=ProblemError) for a in listed}
+    stated = [one.with_private(files, private_agents) for one in public_agents]
     try:
         groups = [one.group() for one in stated]
     except ProblemError as error:
