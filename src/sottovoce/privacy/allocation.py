@@ -74,14 +74,9 @@ def spent_gdp_mu(S: Sensitivity, sigma: Array, radius: Array, errors: Array, rou
     """Return the Gaussian-DP parameter of every agent for the whole transcript, rounded up.
 
     ``mu_l = R_l |diag(1/sigma) J_l|_2 + sqrt(T sum_o (c_o / sigma_o)^2)``; the norm is bounded by
-    ``sqrt(sum_o S[o, l]^2 / sigma_o^2)`` and, for affine contributions, taken as it is.
-
-    Args:
-        S: the sensitivity.
-        sigma: one per output; infinite for outputs that are not released.
-        radius: R_l, the bound on the difference of two whole state sequences.
-        errors: the float64 error of each output, at most, of which c_o is made.
-        rounds: T.
+    ``sqrt(sum_o S[o, l]^2 / sigma_o^2)`` and, for affine contributions, taken as it is. ``radius``
+    is R, c_o is made of the float64 errors of outputs, and an infinite sigma is that of an output
+    which is not released.
     """
     noiseless = np.where(sigma > 0, 0.0, 1.0)
     if np.any(noiseless) and np.any(S.together(noiseless) > 0):

@@ -237,11 +237,7 @@ def require_room(
 ) -> Feasibility:
     """Return the margins if the tightened problem has a Slater point; refuse them with remedies.
 
-    Args:
-        cloud: the problem.
-        domain: the boxes in which states are kept.
-        margins: the margins of so many times the noise.
-        remedies: what would make the noise so many times as large, each with its number.
+    Both callbacks take a factor of the noise: the margins there, and what would make it so.
     """
     full = margins(1.0)
     if _has_room(cloud, domain, full):

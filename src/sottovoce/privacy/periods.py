@@ -87,14 +87,7 @@ def ledger_time(database: Database) -> int:
 def recent_totals(
     database: Database, protected: dict[str, Protected], per: Per, now: int
 ) -> dict[str, int]:
-    """Return what agents spent in the window that ends now: exact sums of squares.
-
-    Args:
-        database: the ledger's.
-        protected: what each agent's account protects.
-        per: the length of the window.
-        now: the ledger's time.
-    """
+    """Return what agents spent in the window that ends now: exact sums of squares, by account."""
     totals = dict.fromkeys(protected, 0)
     # Equal charges, of which a series of runs has many, are added up by the database.
     rows = database.execute(

@@ -139,12 +139,7 @@ def guarantee_facts(promised: Guarantee) -> dict[str, str]:
 
 
 def period_promise(period: PeriodBudget, lifetime: float) -> str:
-    """Return what a budget by period promises, for one period and for many.
-
-    Args:
-        period: the budget.
-        lifetime: that of the lifetime, as mu.
-    """
+    """Return what a budget by period promises, for one and many, within the lifetime's mu."""
     square, pairs = units_up(Fraction(period.budget)) ** 2, []
     for count in _PERIODS_TOGETHER:
         mu = min(root_up(count * square), lifetime)
@@ -157,11 +152,9 @@ def period_promise(period: PeriodBudget, lifetime: float) -> str:
 
 
 def series_promise(plan: NoisePlan, every: float | None) -> list[str]:
-    """Return what one run of a series promises the worst-off agent, and many together.
+    """Return what one run of a series promises the worst-off agent, and what many do together.
 
-    Args:
-        plan: of a run.
-        every: seconds from one run to the next; without a schedule only one run is told.
+    Many are those of a schedule, a run in ``every`` seconds; None is none.
     """
     worst = plan.guarantee()
     delta = worst.requested[1]

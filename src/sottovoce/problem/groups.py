@@ -209,12 +209,8 @@ def require_distinct_labels(groups: Sequence[Group]) -> None:
     for group in groups:
         label = group.label(0)
         for end in range(len(label.rstrip("0123456789")), len(label)):
-            other = fleets.get(label[:end])
-            if (
-                other is not None
-                and other is not group
-                and is_number_up_to(label[end:], other.count)
-            ):
+            other = fleets.get(label[:end], group)
+            if other is not group and is_number_up_to(label[end:], other.count):
                 kind = "the fleet" if group.count > 1 else "the agent"
                 raise ProblemError(
                     f"labels of agents must differ, got {label} twice: in {kind} {group.name} and "

@@ -49,16 +49,9 @@ def slope(tape, r, x):
 
 
 def minimise_scalar(tape, r, force, curvature, lower, upper, weight):
-    """Return the minimiser.
+    """Return the minimiser; ``tape`` gives slopes from r, whose first register is the anchor.
 
-    Args:
-        tape: gives the slope from the registers r.
-        r: registers; the first is the anchor.
-        force: phi'(anchor).
-        curvature: phi''(anchor); NaN where it is not known.
-        lower: the least state.
-        upper: the greatest.
-        weight: of the proximal term.
+    ``force`` and ``curvature`` are phi' and phi'' at the anchor, NaN where phi'' is not known.
     """
     anchor, width = r[0], upper - lower
     here, overshoot, tolerance = anchor, OVERSHOOT, PRECISION * width

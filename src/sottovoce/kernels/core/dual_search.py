@@ -106,10 +106,7 @@ def free_component(problem, x, flexibility, point, slope, curvature, lower, uppe
 def search(problem, rows, start):
     """Take ``p - g/w`` in x to the minimiser over the box and no row, one or two.
 
-    Args:
-        problem: with its free minimum.
-        rows: how many.
-        start: the first of ``outputs`` that is theirs.
+    The rows begin at ``outputs[start]``.
     """
     for c in range(problem.d if rows == 0 else 0):
         clip_rows(row(problem.x, c), row(problem.lower, c), row(problem.upper, c))

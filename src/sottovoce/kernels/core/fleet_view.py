@@ -101,15 +101,9 @@ def add_scaled_row(to, a, value):
 
 
 def add_contributions(fleet, b, tape, grid, gridded, sums):
-    """Add h of block b, which a tape computed, to the sums; rounded to the public grid if asked.
+    """Add h of block b, the first outputs of a tape, to the sums; as grid steps if ``gridded``.
 
-    Args:
-        fleet: the fleet.
-        b: the block.
-        tape: its first outputs are h_t.
-        grid: the grid of every sum.
-        gridded: whether contributions are integers, numbers of grid steps.
-        sums: where entries go; others stay in lanes until ``gather``.
+    Entries go to ``sums`` at once, all others stay in lanes until ``gather``.
     """
     width, used = fleet.width, lanes_used(fleet, b)
     for t in range(fleet.terms):

@@ -95,16 +95,9 @@ def scatter(tape, r, ip):
 
 
 def interior_minimum(ip, anchor, weight, lower, upper, out, work):
-    """Fill out with the minimiser; NaN where there is none.
+    """Fill out with the minimiser, NaN where there is none; out may be the anchor.
 
-    Args:
-        ip: sizes, tapes and registers; all else is laid out here.
-        anchor: what the proximal term pulls to; any point.
-        weight: of the proximal term, not negative.
-        lower: the box's lower ends; infinite where there is none.
-        upper: its upper ends.
-        out: the result; may be the anchor.
-        work: scratch.
+    ``ip`` comes with sizes, tapes and registers. Bounds may be infinite, weights may be 0.
     """
     n, m, q = ip.n, ip.m, ip.q
     lay_out_interior(ip, n, m, q, work)

@@ -46,18 +46,9 @@ def contribute(fleet, chunk, chunks, grid, gridded, sums):
 def minimise(fleet, chunk, chunks, price, grid, gridded, sums, theta, retained, share):
     """Minimise, average, and add a chunk's contributions at the new states.
 
-    Args:
-        fleet: the fleet.
-        chunk: which of the chunks.
-        chunks: how many there are.
-        price: lambda(k+1).
-        grid: the grid of every sum.
-        gridded: with a plan contributions are integers, and the answer averages the states that
-            were released; without one it averages the new states.
-        sums: where contributions go.
-        theta: the weight of the proximal term.
-        retained: r, k/(k+1) in round k: the worth of the sums is their largest so far, fading.
-        share: the round's weight in the answer.
+    With a plan (``gridded``) contributions are integers, and the answer averages the states that
+    were released; without one it averages the new states. ``retained`` is k/(k+1) in round k: the
+    worth of the sums is their largest so far, fading. ``share`` is the weight in the answer.
     """
     size = fleet.d * fleet.width
     if fleet.how == SCALAR and fleet.width == 1:
@@ -123,15 +114,10 @@ def trail(center, x, size):
 
 
 def solve_block(fleet, b, states, theta, retained, near):
-    """Fill ``result`` with the minimisers of block b.
+    """Fill ``result`` with the minimisers of block b, whose multipliers are in the registers.
 
-    Args:
-        fleet: with the block's multipliers in its registers.
-        b: the block.
-        states: what the proximal term pulls to.
-        theta: its weight.
-        retained: how much of the worth of the sums lasts.
-        near: 1 adds ``|x - state|^2 / 2``, a proximal step.
+    The proximal term pulls to ``states`` with the weight theta; the worth of the sums fades by
+    ``retained``; ``near`` = 1 adds ``|x - state|^2 / 2``, a proximal step.
     """
     load(fleet, b, states)
     if fleet.how == SEPARABLE:
@@ -313,19 +299,10 @@ def project_separable(fleet, b):
 
 
 def measure(fleet, chunk, chunks, price, sums, p, runs):
-    """Add a chunk's sums at the answer, and its measures behind them.
+    """Add a chunk's p sums at the answer, and its MEASURES behind them, for each of the runs.
 
     The residual of an agent is how far a proximal step leads from its answer: where only bounds
-    hold it ``x - P[x - d(f + lambda'h)/dx]``.
-
-    Args:
-        fleet: the fleet.
-        chunk: which of the chunks.
-        chunks: how many there are.
-        price: the answer's prices.
-        sums: p sums, then MEASURES.
-        p: how many sums there are.
-        runs: where agents are that many runs, each has measures of its own; else 1.
+    hold it ``x - P[x - d(f + lambda'h)/dx]``. ``runs`` is 1 unless agents are that many runs.
     """
     clear(fleet)
     set_prices(fleet, price)

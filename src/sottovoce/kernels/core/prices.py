@@ -53,14 +53,9 @@ def row_of(model, o, price):
 
 
 def maximise(model, center, price, aim, work):
-    """Fill price with l and aim with u; price holds a first guess.
+    """Fill price with l and aim with u, the point of C that attains the support.
 
-    Args:
-        model: H, A, S (which becomes b), units and C.
-        center: c.
-        price: where to start, and the result.
-        aim: the point of C that attains the support; with regions also where to start.
-        work: scratch.
+    Price holds a first guess, with regions aim too. The model's S becomes b; ``center`` is c.
     """
     p = model.p
     right = work
