@@ -14,9 +14,10 @@ from random_formulas import OURS, any_formula, ours
 import sottovoce as sv
 from sottovoce.errors import ProblemError
 from sottovoce.formula.canonical import canonical, positive_by_form
-from sottovoce.formula.curvature import BoxSigns, ConvexityRules, Curvature, curvature
+from sottovoce.formula.curvature import ConvexityRules, Curvature, curvature
 from sottovoce.formula.enclosure import value_range
 from sottovoce.formula.expression import nodes, number, symbol
+from sottovoce.formula.signs import BoxSigns
 from sottovoce.formula.tape import tape
 
 X, Y, Z, P = (symbol(name) for name in ["x", "y", "z", "p"])

@@ -20,11 +20,12 @@ from sottovoce.certificate.hessian import (
 )
 from sottovoce.errors import InputError, ProblemError
 from sottovoce.formula.canonical import negate, positive_by_form, substitute
-from sottovoce.formula.curvature import NONE, BoxSigns, ConvexityRules, Variables, brief
+from sottovoce.formula.curvature import NONE, ConvexityRules, Variables
 from sottovoce.formula.derive import gradient, is_smooth, rationalise, round_numbers
 from sottovoce.formula.enclosure import domain_conditions
 from sottovoce.formula.expression import Expression, exact_arithmetic, number
 from sottovoce.formula.order import in_order
+from sottovoce.formula.signs import BoxSigns, brief
 from sottovoce.problem.groups import Array
 
 Box = Mapping[Expression, tuple[ArrayLike, ArrayLike]]

@@ -36,9 +36,7 @@ _WIDE = 10.0  # margins of components that enter no derivative of a sum
 _SWEEPS = 30  # over all constraints, at most
 _ZERO = interval(0.0, 0.0)
 _ONE = interval(1.0, 1.0)
-_MIN_SHRINKAGE = (
-    1e-3  # a sweep that shrinks no side by more than this share of its width is the last
-)
+_MIN_SHRINKAGE = 1e-3  # of a side's width, by which a sweep must shrink one to be followed
 _WEIGHT = symbol("weight of the summand")  # no user's symbol has spaces
 
 Boxes = dict[Expression, tuple[Array, Array]]

@@ -13,12 +13,13 @@ from numpy.polynomial.polynomial import polyder, polydiv, polytrim, polyval
 from numpy.typing import NDArray
 
 from sottovoce.formula.canonical import addends, base_exponent, coefficient, expand, is_integer
-from sottovoce.formula.curvature import Signs, connected_blocks
+from sottovoce.formula.connected import connected_blocks
 from sottovoce.formula.derive import hessian
 from sottovoce.formula.enclosure import enclose
 from sottovoce.formula.expression import ZERO, Expression
 from sottovoce.formula.intervals import Interval
 from sottovoce.formula.order import in_order
+from sottovoce.formula.signs import Signs
 from sottovoce.problem.groups import Array
 
 Claim = Callable[[Array, Array], NDArray[np.bool_]]

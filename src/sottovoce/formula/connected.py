@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TypeAlias
 
 import numpy as np
@@ -21,3 +22,10 @@ def connected(count: int, left: ArrayLike, right: ArrayLike) -> Indices:
     ends = np.array([left, right], dtype=np.int64).reshape(2, -1)
     graph = coo_array((np.ones(ends.shape[1]), ends), shape=(count, count))
     return np.asarray(connected_components(graph, directed=False)[1], dtype=np.int64)
+
+
+def connected_blocks(matrix: Sequence[Sequence[object]]) -> list[list[int]]:
+    """Split indices into the sets that a symmetric matrix connects."""
+    edges = [(i, j) for i, row in enumerate(matrix) for j in range(i) if row[j]]
+    label = connected(len(matrix), [i for i, _ in edges], [j for _, j in edges])
+    return [np.flatnonzero(label == part).tolist() for part in np.unique(label)]

@@ -1,24 +1,17 @@
 """Curvature, affine, convex or concave: disciplined convex programming over signs.
 
 The rules are those of disciplined convex programming and some more: quadratics by their matrices in
-exact arithmetic, norms, soft maxima, products of powers, entropies. They ask an oracle for signs;
-three are in use:
-
-    ``FormSigns``   by the form of a formula alone, wherever it is defined;
-    ``BoxSigns``    by its range over a box, rounding not counted;
-    the certificate's, by interval arithmetic with outward rounding.
+exact arithmetic, norms, soft maxima, products of powers, entropies. They ask an oracle for signs
+(``formula.signs``).
 """
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import lru_cache
 from typing import Literal, TypeAlias, final
-
-import numpy as np
 
 from sottovoce.formula.canonical import (
     add,
@@ -33,10 +26,9 @@ from sottovoce.formula.canonical import (
     log_of,
     multiply,
     negate,
-    positive_by_form,
     power,
 )
-from sottovoce.formula.connected import connected
+from sottovoce.formula.connected import connected_blocks
 from sottovoce.formula.derive import (
     QuadraticForm,
     definiteness,
@@ -46,20 +38,15 @@ from sottovoce.formula.derive import (
     is_smooth,
     quadratic_form,
 )
-from sottovoce.formula.enclosure import Ends, value_range
 from sottovoce.formula.expression import NONSMOOTH, Expression, Op, Scalar, number
 from sottovoce.formula.order import in_order
-from sottovoce.formula.tape import Array, tape
+from sottovoce.formula.signs import FORM_SIGNS, Signs, brief
 
 Variables: TypeAlias = frozenset[Expression]
 Kind: TypeAlias = Literal["affine", "convex", "concave"]
 Powers: TypeAlias = Sequence[tuple[Expression, Scalar]]
-Hessian: TypeAlias = Mapping[tuple[Expression, Expression], Expression]
 
 NONE: Variables = frozenset()
-
-_MAX_LETTERS = 80  # of a formula in a message
-_ROUNDING = 1e-12  # how far below 0 an eigenvalue may fall, relative to the largest
 
 
 @final
@@ -108,87 +95,10 @@ _CONVEX = Curvature(convex=NONE)
 _CONCAVE = Curvature(concave=NONE)
 
 
-class Signs(ABC):
-    """What the rules have to know of formulas where they are judged."""
-
-    defined: bool = True
-    """Whether formulas may be assumed to be defined: no roots and logarithms of negative values."""
-
-    @abstractmethod
-    def positive(self, expr: Expression, *, strict: bool) -> bool:
-        """Whether a formula is at least 0, or positive, wherever it is defined."""
-
-    def semidefinite(self, entries: Hessian, variables: Sequence[Expression]) -> int:
-        """The sign of a Hessian that depends on parameters, 1 or -1; 0 if it is not known."""
-        return 0
-
-    def range_text(self, expr: Expression) -> str:
-        """The range of a formula for a message; nothing if it is not known."""
-        return ""
-
-
-@final
-class FormSigns(Signs):
-    """Signs by the form of a formula alone."""
-
-    def positive(self, expr: Expression, *, strict: bool) -> bool:
-        """Whether the form shows that a formula is at least 0, or positive."""
-        return positive_by_form(expr, strict=strict)
-
-
-_FORM = FormSigns()
-
-
-@final
-class BoxSigns(Signs):
-    """Signs by the range of a formula over a box of symbols and parameters.
-
-    ``parameters`` has the values of every parameter, one per agent.
-    """
-
-    def __init__(
-        self, box: Mapping[Expression, Ends], parameters: Mapping[Expression, Array]
-    ) -> None:
-        self._box, self._parameters = box, parameters
-
-    def positive(self, expr: Expression, *, strict: bool) -> bool:
-        """Whether a formula is at least 0, or positive, on the box."""
-        if _FORM.positive(expr, strict=strict):
-            return True
-        low, _ = value_range(expr, self._box)
-        return bool(low > 0.0 if strict else low >= 0.0)
-
-    def semidefinite(self, entries: Hessian, variables: Sequence[Expression]) -> int:
-        """The sign for every agent, by eigenvalues."""
-        used = in_order({s for entry in entries.values() for s in entry.symbols})
-        values = tape(entries.values(), used)(*(self._parameters[s] for s in used))
-        shape = np.broadcast_shapes(*(np.shape(v) for v in values))
-        place = {s: k for k, s in enumerate(variables)}
-        matrix = np.zeros((*shape, len(place), len(place)))
-        for (a, b), value in zip(entries, values, strict=True):
-            matrix[..., place[a], place[b]] = matrix[..., place[b], place[a]] = value
-        sizes = np.linalg.eigvalsh(matrix)
-        slack = _ROUNDING * np.abs(sizes).max(axis=-1)
-        if np.all(sizes[..., 0] >= -slack):
-            return 1
-        return -1 if np.all(sizes[..., -1] <= slack) else 0
-
-    def range_text(self, expr: Expression) -> str:
-        """The range as text."""
-        low, high = value_range(expr, self._box)
-        return f" with {brief(expr)} in [{float(low):.6g}, {float(high):.6g}]"
-
-
 @lru_cache(maxsize=1 << 14)
 def curvature(expr: Expression) -> Curvature:
     """Return what the form of a canonical formula proves of it, in all of its symbols."""
-    return ConvexityRules(expr.symbols, _FORM).curvature(expr)
-
-
-def brief(expr: Expression) -> str:
-    """A formula as text, truncated to one line."""
-    text = str(expr)
-    return text if len(text) <= _MAX_LETTERS else f"{text[:_MAX_LETTERS]}..."
+    return ConvexityRules(expr.symbols, FORM_SIGNS).curvature(expr)
 
 
 @final
@@ -214,7 +124,7 @@ class ConvexityRules:
         """Whether a formula is positive, or at least 0."""
         key = (expr, strict)
         if key not in self._positive:
-            source = _FORM if expr.is_number else self.signs
+            source = FORM_SIGNS if expr.is_number else self.signs
             self._positive[key] = source.positive(expr, strict=strict)
         return self._positive[key]
 
@@ -535,13 +445,6 @@ def _normalise(expr: Expression) -> Expression:
     """A formula divided by the number of its first term."""
     first = coefficient(addends(expr)[0])[0]
     return multiply(number(1 / Fraction(first)), expr)
-
-
-def connected_blocks(matrix: Sequence[Sequence[object]]) -> list[list[int]]:
-    """Split indices into the sets that a symmetric matrix connects."""
-    edges = [(i, j) for i, row in enumerate(matrix) for j in range(i) if row[j]]
-    label = connected(len(matrix), [i for i, _ in edges], [j for _, j in edges])
-    return [np.flatnonzero(label == part).tolist() for part in np.unique(label)]
 
 
 def _not_semidefinite(expr: Expression) -> Curvature:

@@ -18,11 +18,12 @@ from numpy.typing import NDArray
 from sottovoce.arguments import entries
 from sottovoce.errors import ConvexityError, InputError, ProblemError
 from sottovoce.formula.canonical import expand, substitute
-from sottovoce.formula.curvature import BoxSigns, ConvexityRules
+from sottovoce.formula.curvature import ConvexityRules
 from sottovoce.formula.derive import derivative
 from sottovoce.formula.enclosure import domain_conditions
 from sottovoce.formula.expression import ZERO, Expression
 from sottovoce.formula.order import in_order
+from sottovoce.formula.signs import BoxSigns
 from sottovoce.formula.tape import tape
 from sottovoce.problem.constraints import Constraint, Total
 from sottovoce.problem.groups import Array, Group, read_only, read_states

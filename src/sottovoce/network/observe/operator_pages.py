@@ -225,16 +225,7 @@ def health_answer(troubles: Sequence[dict[str, str]]) -> web.Response:
 async def serve_health(
     listen: tuple[str, int], troubles: Callable[[], Sequence[str]], metrics: Callable[[], bytes]
 ) -> web.AppRunner:
-    """Answer GET on /livez, /readyz and /metrics until the runner's cleanup.
-
-    Args:
-        listen: address and port.
-        troubles: codes of what is wrong now.
-        metrics: the page for Prometheus.
-
-    Raises:
-        BusyError: if the address is taken.
-    """
+    """Answer GET on /livez, /readyz and /metrics until the runner's cleanup; or raise BusyError."""
 
     async def live(_: web.Request) -> web.Response:
         return _codes([code for code in troubles() if code == FATAL])
