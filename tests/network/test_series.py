@@ -528,8 +528,7 @@ def test_a_service_that_is_killed_goes_on_exactly(folder: Path, keys: Path, kill
     numbers = [run.number for run in opened]
     assert numbers == list(range(1, len(numbers) + 1))
     charged = Counter(spend.run_id for spend in ledger.history())
-    assert set(charged.values()) == {3}
-    assert len(charged) == known.number
+    assert list(charged.values()) == [run.agents for run in opened]  # those who took part, once
     answers = [json.loads(f.read_text()) for f in (folder / "agents").glob("1.toml-*.json")]
     assert sorted(answer["run"] for answer in answers) >= numbers[:1]
 
