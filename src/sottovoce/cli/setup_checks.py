@@ -241,7 +241,7 @@ def _of_store(store: str | Path, role: Role) -> Iterator[Check]:
     from sottovoce.database import address_of, connect
     from sottovoce.network.failures import StoreError
     from sottovoce.network.journal import ENDED, JournalReader
-    from sottovoce.network.journal_file import translated
+    from sottovoce.network.journal_place import translated
 
     address = address_of("store", store)
 
