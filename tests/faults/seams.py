@@ -93,7 +93,7 @@ SEAMS: Final = {
     "masked contribution": "sottovoce.network.masks.Masker.mask",
     "who takes part": "sottovoce.network.protocol.helper_machine.HelperMachine._taken",
     "question": "sottovoce.network.protocol.helper_machine._question",
-    "pledge": "sottovoce.network.identity.pledges.HelperKnown.pledged",
+    "pledge": "sottovoce.network.masks.HelperKnown.pledged",
     # certificate
     "certificate": "sottovoce.certificate.certificate.certify",
     "tightened domain": "sottovoce.certificate.domain.tightened_domain",

@@ -36,6 +36,7 @@ from sottovoce.errors import (
     UnavailableError,
 )
 from sottovoce.network import cloud as cloud_module
+from sottovoce.network import journal_place
 from sottovoce.network.agent import Agent
 from sottovoce.network.cloud import Cloud
 from sottovoce.network.failures import DiskError, HaltedError, LeasedError, StoreError
@@ -199,11 +200,26 @@ def test_one_process_at_a_time_holds_the_lease_and_gives_it_back(url: str) -> No
     second.close()
 
 
+def test_a_start_that_takes_longer_than_the_lease_keeps_it_until_its_owner_ticks(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(journal_place, "LEASE_SECONDS", 0.3)
+    slow = CloudStore(url)
+    time.sleep(1.0)
+    with pytest.raises(LeasedError):
+        CloudStore(url)
+    slow.flush()
+    time.sleep(0.5)
+    CloudStore(url).close()
+    slow.close()
+
+
 def test_who_lost_the_lease_can_write_nothing(server: Server, url: str) -> None:
     expire = "UPDATE lease SET expires = clock_timestamp()"
     with ExitStack() as opened:
         stale = opened.enter_context(closing(CloudStore(url)))
         stale.commit(record(1), released())
+        stale.flush()  # from now on nothing prolongs it
         server.rows(url, expire)
         stale.commit(record(2), released())  # it expired, but nobody took it over
         server.rows(url, expire)
@@ -378,7 +394,7 @@ async def test_a_cloud_that_loses_its_lease_while_it_starts_stands_by_and_blames
     everybody = member(paper, ALL, free_port(), keys, tmp_path, allow_simulated=True)
 
     async def overtake() -> None:
-        server.rows(url, "UPDATE lease SET expires = clock_timestamp()")
+        server.rows(url, "UPDATE lease SET token = '', expires = clock_timestamp()")
         await other.start()
         everybody.cloud = f"wss://127.0.0.1:{other.port}"
         await _until(other, everybody, 3)

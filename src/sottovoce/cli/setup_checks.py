@@ -147,7 +147,7 @@ def _of_series(file: Path, log_level: str) -> Iterator[Check]:
 
 def _of_helper(folder: Path, options: services.HelperOptions) -> Iterator[Check]:
     def masks() -> str:
-        from sottovoce.network.identity.pledges import HelperKeys
+        from sottovoce.network.masks import HelperKeys
 
         return f"{len(list(HelperKeys.of_folder(options.keys).listed()))} certificates of agents"
 

@@ -34,7 +34,7 @@ from sottovoce.privacy.trust import TRUST_STATEMENTS
 from sottovoce.problem.agents import Array
 
 if TYPE_CHECKING:
-    from sottovoce.network.identity.pledges import HelperKnown
+    from sottovoce.network.masks import HelperKnown
 
 
 _REMEDIES: Final[Mapping[Code, str]] = {
@@ -189,7 +189,7 @@ class Agent:
             role=CLOUD if split else "",
         )
         if split:
-            from sottovoce.network.identity.pledges import HelperKnown  # loads cryptography
+            from sottovoce.network.masks import HelperKnown  # loads cryptography
 
             self._helper = HelperKnown(self._keys, self.group.agents)
         note("trust", words=TRUST_STATEMENTS["split" if split else "one"])

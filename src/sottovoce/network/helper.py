@@ -20,9 +20,9 @@ from sottovoce.errors import InputError, PrivacyError
 from sottovoce.network import LINGER_SECONDS
 from sottovoce.network.config import RunConfig, algorithm_of, read_config
 from sottovoce.network.helper_rounds import HelperRounds
-from sottovoce.network.identity.pledges import HelperKeys
 from sottovoce.network.identity.tls import CLOUD
 from sottovoce.network.journal import Journal
+from sottovoce.network.masks import HelperKeys
 from sottovoce.network.observe.logs import note
 from sottovoce.network.observe.operator_pages import FATAL, health_answer
 from sottovoce.network.protocol.actions import Action, AnswerRound

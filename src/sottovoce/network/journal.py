@@ -388,9 +388,6 @@ class Journal(JournalReader):
             ):
                 raise damaged(self.name, f"round {after} does not follow from the round before")
             previous, last = row.digest, row
-            if row.k % _PAGE == 0:
-                with translated(self.name):
-                    self._place.hold()  # a lease must not end while much is read
         self.last = last
         self._notes = self.notes()
 

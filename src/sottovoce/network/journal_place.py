@@ -14,6 +14,7 @@ import os
 import socket
 import sqlite3
 import struct
+import threading
 import time
 import uuid
 from collections.abc import Iterator
@@ -60,6 +61,8 @@ LEASE_SECONDS: Final = 5.0
 """After which another process may take over: some renewals, one per second, may be late or fail."""
 
 POLL_SECONDS: Final = LEASE_SECONDS / 10  # between attempts of a standby
+START_SECONDS: Final = 600.0
+"""A lease is prolonged this long without a tick of its owner: a fleet's charges take a start."""
 
 _LEASE: Final = "CREATE TABLE lease (token TEXT NOT NULL, expires TIMESTAMPTZ NOT NULL)"
 _FIRST: Final = "INSERT INTO lease VALUES ('', clock_timestamp())"
@@ -286,6 +289,8 @@ class JournalSchema(_Place):
         except BaseException:
             self._database.close()
             raise
+        self._ticking = threading.Event()
+        threading.Thread(target=self._keep, daemon=True).start()
 
     def exists(self) -> bool:
         """Whether there is anything in it."""
@@ -307,6 +312,8 @@ class JournalSchema(_Place):
 
     def hold(self, database: Database | None = None) -> None:
         """Prolong the lease, or raise LeasedError."""
+        if database is None:
+            self._ticking.set()
         if (database or self._database).execute(
             _PROLONG, (LEASE_SECONDS, self._token)
         ).rowcount != 1:
@@ -314,9 +321,17 @@ class JournalSchema(_Place):
 
     def close(self) -> None:
         """Let another process write."""
+        self._ticking.set()
         with suppress(*driver_errors()):
             self._database.execute(_FREE, (self._token,))
         self._database.close()
+
+    def _keep(self) -> None:
+        """Prolong the lease until its owner does, every second."""
+        end = time.monotonic() + START_SECONDS
+        while time.monotonic() < end and not self._ticking.wait(LEASE_SECONDS / 5):
+            with suppress(*driver_errors()):
+                self._database.execute(_PROLONG, (LEASE_SECONDS, self._token))
 
     def _leased(self) -> LeasedError:
         holder = self._database.execute("SELECT token FROM lease").fetchone()[0]

@@ -17,8 +17,7 @@ from sottovoce.algorithm.dual_averaging import DualAveraging, steering
 from sottovoce.algorithm.price_memory import PriceMemory
 from sottovoce.algorithm.public_sum import PublicSum, public_sums
 from sottovoce.formula.canonical import add
-from sottovoce.formula.expression import Expression, number
-from sottovoce.formula.tape import Tape, tape
+from sottovoce.formula.expression import Expression
 from sottovoce.kernels.cloud_kernel import CloudKernel, make_cloud, price_memory
 from sottovoce.kernels.core.plain import LANES
 from sottovoce.kernels.fleet_kernel import MEASURES, FleetKernel, FleetStates
@@ -31,6 +30,7 @@ from sottovoce.problem.costs import cost_of
 from sottovoce.problem.feasible import own_domain
 from sottovoce.problem.fleets import Fleet, FleetContribution, fleets_of
 from sottovoce.problem.linear_rows import sparse
+from sottovoce.problem.numeric import Numeric
 from sottovoce.problem.problem import Problem
 from sottovoce.simulation.result import QUANTITIES
 
@@ -107,8 +107,7 @@ class Layout:
     kernels: Sequence[FleetKernel]  # one per fleet
     offset: Array  # the constants of the rows
     code: Sequence[tuple[slice, Objective]]  # objectives that are code, with where their states lie
-    nonlinear: Tape | None  # constraints over named agents whose sums do not show violations
-    named_columns: NDArray[np.int64]  # where its arguments, the states of named agents, lie
+    unmeasured: Numeric | None  # constraints whose sums do not show how much they are violated
     noise: str  # what noise there is, in words
 
     def assemble(
@@ -159,9 +158,6 @@ def _lay_out(problem: Problem, plan: NoisePlan | None, *, gradient: bool, lanes:
             "seed, hence not private"
         )
     domain = own_domain(groups, public_groups, problem.local)
-    columns = state_columns(groups)
-    named = [i for i, group in enumerate(groups) if group.count == 1]
-    nonlinear = () if gradient else _nonlinear_constraints(problem)
     return Layout(
         size=problem.size,
         domain=domain,
@@ -173,22 +169,21 @@ def _lay_out(problem: Problem, plan: NoisePlan | None, *, gradient: bool, lanes:
         if gradient
         else _make_kernels(problem, domain),
         offset=offset,
-        code=[(c, f) for c, f in zip(columns, problem.code, strict=True) if f is not None],
-        nonlinear=tape(nonlinear, [s for i in named for s in groups[i].symbols])
-        if nonlinear
-        else None,
-        named_columns=np.concatenate([np.zeros(0, np.int64), *(np.r_[columns[i]] for i in named)]),
+        code=[
+            (c, f)
+            for c, f in zip(state_columns(groups), problem.code, strict=True)
+            if f is not None
+        ],
+        unmeasured=None if gradient else _unmeasured(problem),
         noise=noise,
     )
 
 
-def _nonlinear_constraints(problem: Problem) -> tuple[Expression, ...]:
-    """Constraints over named agents whose sums do not show how much they are violated."""
-    return tuple(
-        add(family.rest[0], number(float(family.offset[0])))
-        for family, origin in zip(problem.constraints, problem.cloud.sums.origins, strict=True)
-        if not (family.sums or origin.as_stated)
-    )
+def _unmeasured(problem: Problem) -> Numeric | None:
+    """The constraints whose sums do not show how much they are violated, if there are any."""
+    pairs = zip(problem.constraints, problem.cloud.sums.origins, strict=True)
+    families = [f for f, origin in pairs if not (f.sums or origin.as_stated)]
+    return Numeric(problem.cloud, families) if families else None
 
 
 def _make_kernels(problem: Problem, domain: Sequence[Group]) -> list[FleetKernel]:
@@ -276,7 +271,7 @@ class Runs:
     def __init__(self, request: SimulationRequest, layout: Layout, threads: int) -> None:
         s, self._request, self._layout = request, request, layout
         # Formulas of several named agents, and code, are evaluated at marks, not in kernels.
-        self._has_unmeasured = layout.nonlinear is not None or bool(layout.code)
+        self._has_unmeasured = layout.unmeasured is not None or bool(layout.code)
         known = isinstance(s.algorithm, DualAveraging | GradientSteps)
         self._in_python = bool(layout.code) or not known
         team = threads if s.runs == 1 and not self._has_unmeasured else 1
@@ -380,9 +375,9 @@ class Runs:
         """The worst stated constraint at the answer, and the sum of objectives that are code."""
         layout = self._layout
         (x,) = layout.assemble(self._runs[run].fleets, "answer")
-        nonlinear = [] if layout.nonlinear is None else layout.nonlinear(*x[layout.named_columns])
+        g = np.zeros(0) if layout.unmeasured is None else layout.unmeasured.constraints(x)
         coded = [np.nan if f.value is None else float(f.value(x[c])) for c, f in layout.code]
-        return max(0.0, *map(float, nonlinear), 0.0), float(sum(coded))
+        return float(np.fmax.reduce(g, initial=0.0)), float(sum(coded))
 
     def _record(self, run: int, first: int, trace: Array) -> None:
         """Turn what a run recorded into ``QUANTITIES``."""
