@@ -41,6 +41,7 @@ from sottovoce.network.run_service import RunService
 from sottovoce.network.runner import Outcome, Runner
 from sottovoce.network.setup import check_halves, check_request
 from sottovoce.network.store import SERIES, CloudStore, RunLine, SeriesNote
+from sottovoce.network.transport.limits import CONFIG_BYTES
 from sottovoce.network.transport.server import Server, require_role
 from sottovoce.privacy.charge import Charge
 from sottovoce.privacy.noise_plan import NoisePlan
@@ -96,6 +97,11 @@ class Series(RunService[int]):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if len(json.dumps(self.public)) > CONFIG_BYTES // 2:
+            raise InputError(
+                f"public must have at most {CONFIG_BYTES // 2:,} characters as JSON, which every "
+                "agent is sent with every run"
+            )
         self._open_to(self.cloud.agents)
         self._lobby = SeriesMachine(self.cloud.agents)
         self._note: SeriesNote
