@@ -43,7 +43,7 @@ def main() -> int:
         print(text, flush=True)
         print(f"{name} took {perf_counter() - began:.0f} s", file=sys.stderr, flush=True)
         if asked.write:
-            _write(name, f"{text}\n{_machine()}\n")
+            _write(getattr(module, "PAGE", PAGE), name, f"{text}\n{_machine()}\n")
     return 1 if failed else 0
 
 
@@ -54,17 +54,17 @@ def table(rows: Sequence[Mapping[str, Any]]) -> str:
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
-def _write(name: str, section: str) -> None:
-    """Put one section in its place on the page, and leave the others as they were measured."""
-    page = PAGE.read_text("utf-8")
+def _write(path: Path, name: str, section: str) -> None:
+    """Put one section in its place on a page, and leave the others as they were measured."""
+    page = path.read_text("utf-8")
     if MARK not in page:
-        raise ValueError(f"{PAGE} must have the line {MARK}")
+        raise ValueError(f"{path} must have the line {MARK}")
     head, _, measured = page.partition(MARK)
     starts = [*(m.start() for m in _SECTION.finditer(measured)), len(measured)]
     parts = [measured[a:b].strip() for a, b in itertools.pairwise(starts)]
     sections = {part[4:].partition(":")[0]: part for part in parts} | {name: section.strip()}
     text = "\n\n".join(sections[key] for key in sorted(sections))
-    PAGE.write_text(f"{head}{MARK}\n\n{text}\n", "utf-8")
+    path.write_text(f"{head}{MARK}\n\n{text}\n", "utf-8")
 
 
 def _cell(value: Any) -> str:

@@ -1,4 +1,7 @@
-"""Rounds per second of a real cloud, beside a bare echo of the same messages."""
+"""Rounds per second of a real cloud, beside a bare echo of the same messages.
+
+The last column is the processor's time of a cloud per round over that of the echo.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ import ssl
 import tempfile
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from multiprocessing.context import SpawnProcess
 from pathlib import Path
 from typing import Any
@@ -17,6 +21,28 @@ SECONDS = 4.0
 CONNECTIONS = 100
 MEMORY = Path("/dev/shm")  # noqa: S108  a file system in memory, where there is one
 SPAWN = multiprocessing.get_context("spawn")
+
+
+@dataclass
+class Pace:
+    """Rounds per second, and seconds of this process's processor per round."""
+
+    rate: float
+    cpu: float = 0.0
+
+
+class Stopwatch:
+    """Measures the pace of rounds from now on."""
+
+    def __init__(self) -> None:
+        self._began, self._cpu = time.perf_counter(), time.process_time()
+
+    @property
+    def seconds(self) -> float:
+        return time.perf_counter() - self._began
+
+    def pace(self, rounds: int) -> Pace:
+        return Pace(rounds / self.seconds, (time.process_time() - self._cpu) / rounds)
 
 
 def run() -> list[dict[str, str | float]]:
@@ -50,16 +76,16 @@ def _seven(root: Path) -> list[dict[str, str | float]]:
     rows.append(_row("7 processes: bare aiohttp echo, mTLS", bare, bare))
     grpc = _grpc(root / "keys", sizes)
     rows.append(_row("7 processes: gRPC bidirectional echo, mTLS", grpc, bare))
-    rate = _sottovoce(paper, root, single, "paper")
-    rows.append(_row("7 processes: sottovoce, durable and secure", rate, bare))
+    pace = _sottovoce(paper, root, single, "paper")
+    rows.append(_row("7 processes: sottovoce, durable and secure", pace, bare))
     # What would be left of the bare echo if it also made one durable commit per round.
-    floor = 1 / (1 / bare + 1 / commits)
-    rows.append(_row("7 processes: sottovoce against echo + commit", rate, floor))
+    floor = Pace(1 / (1 / bare.rate + 1 / commits.rate))
+    rows.append(_row("7 processes: sottovoce against echo + commit", pace, floor))
     if MEMORY.is_dir():
         # All but the disk: commits that are not durable, for comparison only.
         with tempfile.TemporaryDirectory(dir=MEMORY) as memory:
-            rate = _sottovoce(paper, root, single, "paper", store=Path(memory))
-        rows.append(_row("7 processes: sottovoce, store in memory", rate, bare))
+            pace = _sottovoce(paper, root, single, "paper", store=Path(memory))
+        rows.append(_row("7 processes: sottovoce, store in memory", pace, bare))
     return rows
 
 
@@ -67,12 +93,12 @@ def _gateways(root: Path, gateways: Sequence[range]) -> list[dict[str, str | flo
     """A fleet of 1,000, whose agents minimise behind four gateways."""
     bare = _echo(root / "keys", 4, _sizes(sums=1, own=1))
     rows = [_row("1,000 agents, 4 gateways: bare aiohttp echo, mTLS", bare, bare)]
-    rate = _sottovoce(_fleet(1000), root, gateways, "fleet")
-    rows.append(_row("1,000 agents, 4 gateways: sottovoce", rate, bare))
+    pace = _sottovoce(_fleet(1000), root, gateways, "fleet")
+    rows.append(_row("1,000 agents, 4 gateways: sottovoce", pace, bare))
     if MEMORY.is_dir():
         with tempfile.TemporaryDirectory(dir=MEMORY) as memory:
-            rate = _sottovoce(_fleet(1000), root, gateways, "fleet", store=Path(memory))
-        rows.append(_row("1,000 agents, 4 gateways: sottovoce, store in memory", rate, bare))
+            pace = _sottovoce(_fleet(1000), root, gateways, "fleet", store=Path(memory))
+        rows.append(_row("1,000 agents, 4 gateways: sottovoce, store in memory", pace, bare))
     return rows
 
 
@@ -135,19 +161,22 @@ def _sizes(*, sums: int, own: int) -> tuple[int, int]:
     return len(encode(said)), len(encode(released))
 
 
-def _row(what: str, rate: float, reference: float) -> dict[str, str | float]:
-    return {"what": what, "rounds/s": rate, "ratio": rate / reference}
+def _row(what: str, pace: Pace, reference: Pace) -> dict[str, str | float]:
+    cpu = pace.cpu / reference.cpu if pace.cpu and reference.cpu else ""
+    return {
+        "what": what, "rounds/s": pace.rate, "ratio": pace.rate / reference.rate, "CPU a round": cpu
+    }  # fmt: skip
 
 
-def _commits(path: Path) -> float:
+def _commits(path: Path) -> Pace:
     database = sqlite3.connect(path, isolation_level=None)
     database.executescript("PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL; CREATE TABLE r(b);")
-    began, count = time.perf_counter(), 0
-    while time.perf_counter() - began < SECONDS / 2:
+    watch, count = Stopwatch(), 0
+    while watch.seconds < SECONDS / 2:
         database.execute("INSERT INTO r VALUES (?)", (bytes(300),))
         count += 1
     database.close()
-    return count / (time.perf_counter() - began)
+    return Pace(watch.pace(count).rate)
 
 
 def _fleet(n: int) -> Any:
@@ -186,11 +215,11 @@ def _server_context(keys: Path) -> ssl.SSLContext:
     return context
 
 
-def _echo(keys: Path, peers: int, sizes: tuple[int, int]) -> float:
+def _echo(keys: Path, peers: int, sizes: tuple[int, int]) -> Pace:
     import uvloop
     from aiohttp import web
 
-    async def main() -> float:
+    async def main() -> Pace:
         sockets: list[web.WebSocketResponse] = []
         ready, over = asyncio.Event(), asyncio.Event()
 
@@ -214,20 +243,20 @@ def _echo(keys: Path, peers: int, sizes: tuple[int, int]) -> float:
         crew = _started(_echo_client, [(keys, port, sizes[0], i % 7 + 1) for i in range(peers)])
         try:
             await asyncio.wait_for(ready.wait(), 120)
-            frame, count, began = bytes(sizes[1]), 0, time.perf_counter()
-            while time.perf_counter() - began < SECONDS:
+            frame, count, watch = bytes(sizes[1]), 0, Stopwatch()
+            while watch.seconds < SECONDS:
                 for socket in sockets:
                     await socket.send_bytes(frame)
                 for socket in sockets:
                     await socket.receive()
                 count += 1
-            rate = count / (time.perf_counter() - began)
+            pace = watch.pace(count)
         finally:
             over.set()
             _ended(crew)
             server.close()
             await runner.cleanup()
-        return rate
+        return pace
 
     return uvloop.run(main())
 
@@ -250,10 +279,10 @@ def _echo_client(keys: Path, port: int, size: int, number: int) -> None:
     uvloop.run(main())
 
 
-def _grpc(keys: Path, sizes: tuple[int, int]) -> float:
+def _grpc(keys: Path, sizes: tuple[int, int]) -> Pace:
     import grpc
 
-    async def main() -> float:
+    async def main() -> Pace:
         streams: list[Any] = []
         ready, over = asyncio.Event(), asyncio.Event()
 
@@ -277,19 +306,19 @@ def _grpc(keys: Path, sizes: tuple[int, int]) -> float:
         crew = _started(_grpc_client, [(keys, port, sizes[0], i) for i in range(1, 8)])
         try:
             await asyncio.wait_for(ready.wait(), 120)
-            frame, count, began = bytes(sizes[1]), 0, time.perf_counter()
-            while time.perf_counter() - began < SECONDS:
+            frame, count, watch = bytes(sizes[1]), 0, Stopwatch()
+            while watch.seconds < SECONDS:
                 for stream in streams:
                     await stream.write(frame)
                 for stream in streams:
                     await stream.read()
                 count += 1
-            rate = count / (time.perf_counter() - began)
+            pace = watch.pace(count)
         finally:
             _ended(crew)
             over.set()
             await server.stop(0)
-        return rate
+        return pace
 
     return asyncio.run(main())
 
@@ -311,7 +340,7 @@ def _grpc_client(keys: Path, port: int, size: int, number: int) -> None:
 
 def _sottovoce(
     problem: Any, root: Path, parts: Sequence[range], name: str, store: Path | None = None
-) -> float:
+) -> Pace:
     def start(folder: Path, port: int) -> list[SpawnProcess]:
         return _started(_agents, [(root / "keys", folder, port, part, name) for part in parts])
 
@@ -323,7 +352,7 @@ def _served(
     root: Path,
     start: Callable[[Path, int], list[SpawnProcess]],
     store: Path | None = None,
-) -> float:
+) -> Pace:
     """Rounds per second of a cloud whose agents are processes that ``start`` starts."""
     import math
 
@@ -338,7 +367,7 @@ def _served(
     made = plan(certify(problem.cloud), epsilon=math.log(3), delta=0.05, hide=hide)
     folder = Path(tempfile.mkdtemp(dir=root if store is None else store))
 
-    async def main() -> float:
+    async def main() -> Pace:
         cloud = Cloud(made, rounds=1_000_000, keys=root / "keys", store=folder / "run.db")
         await cloud.start()
         crew = start(folder, cloud.port)
@@ -348,13 +377,13 @@ def _served(
                 if time.perf_counter() > deadline:
                     raise TimeoutError("the agents do not come up")
                 await asyncio.sleep(0.05)
-            first, began = cloud.round, time.perf_counter()
+            first, watch = cloud.round, Stopwatch()
             await asyncio.sleep(SECONDS)
-            rate = (cloud.round - first) / (time.perf_counter() - began)
+            pace = watch.pace(cloud.round - first)
         finally:
             _ended(crew)
             await cloud.stop()
-        return rate
+        return pace
 
     return uvloop.run(main())
 

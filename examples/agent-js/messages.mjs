@@ -27,12 +27,12 @@ const FIELDS = {
     welcome: {
       config: text(), round: int(1), rounds: int(1), spoke: int(0), states: bool, prices: int(1),
       lower: bin(), upper: bin(), sums: list(int(0)), grid: bin(), least: bin(), most: bin(),
-      rows: list(int(0)), columns: list(int(0)), "pledge?": bin(128),
+      rows: list(int(0)), columns: list(int(0)), "pledge?": bin(128), "sits_out?": list(int(1)),
     },
     round: { round: int(1), price: bin(), y: bin(), receipt: bin(64) },
     done: {
       rounds: int(1), price: bin(), confirmed: (v) => v === null || bool(v),
-      wait: (v) => typeof v === "number" && v >= 0 && v <= 600,
+      wait: (v) => typeof v === "number" && v >= 0 && v <= 600, "again?": bool,
     },
     error: { code: text(32), round: int(0) },
   },

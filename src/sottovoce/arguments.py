@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from numbers import Real
 from os import PathLike
 from pathlib import Path
 from typing import Any, TypeGuard, TypeVar
+from urllib.parse import urlsplit
 
 import numpy as np
 from numpy.typing import NDArray
@@ -92,9 +94,10 @@ def path_of(name: str, value: object) -> Path:
 
 def websocket_address(name: str, value: object) -> str:
     """Return an address of the network, ``wss://host:port``."""
-    if not isinstance(value, str) or not value.startswith("wss://"):
-        raise InputError(f"{name} must be an address wss://host:port, got {value!r:.60}")
-    return value
+    with suppress(ValueError):  # a port that is no number
+        if isinstance(value, str) and value.startswith("wss://") and urlsplit(value).port != 0:
+            return value
+    raise InputError(f"{name} must be an address wss://host:port, got {value!r:.60}")
 
 
 def agent_index(agent: object, count: int, labels: Callable[[], Sequence[str]]) -> int:

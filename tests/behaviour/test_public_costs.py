@@ -20,6 +20,8 @@ EV = sv.agents(50, dim=6, lower=0, upper=3, name="ev", parameters={"need": RNG.u
 U = sv.agents(20, lower=0, upper=3, name="u")
 X = sv.agents(["a", "b", "c"], lower=-5, upper=5)
 LOAD, WEIGHTS = sv.total(EV.x), RNG.uniform(0, 1, (2, 50))
+TARIFF, ROWS = RNG.uniform(0.1, 0.3, 6), RNG.normal(size=(5, 3))
+BENT = np.eye(6) + np.cov(RNG.normal(size=(6, 20)))
 FLEET = {"objectives": 0.05 * sv.sum_squares(EV.x), "local": [EV.x.sum() == EV["need"]]}
 BOTH = FLEET | {"objectives": [0.05 * sv.sum_squares(EV.x), (U.x - 1) ** 2]}
 NAMED = {"objectives": [(s - 2) ** 2 for s in X]}
@@ -53,6 +55,9 @@ COSTS: dict[str, dict[str, Any]] = {
         "constraints": [X[0] + X[1] <= 0.5, X[0] ** 2 + X[1] * X[0] + X[1] ** 2 <= 3],
         "cost": (X[0] + X[1] - 1) ** 2 + 3 * sv.pos(X[0] + 2 * X[2]) + sv.exp(X[0] - X[1] + X[2]),
     },
+    "quadratic form": FLEET | {"cost": 0.01 * ((BASE + LOAD) @ BENT @ (BASE + LOAD))},
+    "tariff and peak": FLEET | {"cost": TARIFF @ LOAD + 5 * sv.maximum(*(BASE + LOAD))},
+    "more sums than agents": NAMED | {"cost": sv.sum_squares(ROWS @ X - 1)},
 }  # fmt: skip
 
 
@@ -131,6 +136,25 @@ def test_a_sum_that_a_constraint_bounds_already_needs_no_second_noise() -> None:
     how: dict[str, Any] = {"epsilon": 1, "delta": 1e-5, "hide": sv.Offset(radius=0.1, rounds=50)}
     assert sv.plan(with_cost, **how).sigma == pytest.approx(sv.plan(without, **how).sigma)
     assert with_cost.cloud.sums.labels() == without.cloud.sums.labels()
+
+
+@pytest.mark.parametrize(
+    ("name", "sums"), [("quadratic form", 6), ("tariff and peak", 6), ("more sums than agents", 3)]
+)
+def test_a_cost_releases_no_sum_that_follows_from_others(name: str, sums: int) -> None:
+    problem = stated(name)
+    assert problem.cloud.sums.count == sums
+    assert sv.certify(problem).holds
+
+
+def test_a_quadratic_form_of_sums_is_the_one_that_is_stated() -> None:
+    x, load = np.random.default_rng(2).uniform(0, 3, (50, 6)), BASE
+    load = load + x.sum(axis=0)
+    value = stated("quadratic form").evaluate(x.ravel()).objective
+    assert value == pytest.approx(0.05 * np.sum(x**2) + 0.01 * load @ BENT @ load, rel=1e-12)
+    x = np.array([1.0, -2.0, 0.5])
+    value = stated("more sums than agents").evaluate(x).objective
+    assert value == pytest.approx(np.sum((x - 2) ** 2) + np.sum((ROWS @ x - 1) ** 2), rel=1e-12)
 
 
 def test_a_cost_alone_releases_what_the_same_constraint_would() -> None:

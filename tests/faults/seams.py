@@ -56,11 +56,11 @@ SEAMS: Final = {
     "fence that rises": "sottovoce.privacy.fence.Fence.rise",
     # store
     "store's connection": "sottovoce.network.journal.Journal._connect",
-    "checkpoint of a new store": "sottovoce.network.journal_file.JournalFile.settle",
-    "lease": "sottovoce.network.journal_schema.JournalSchema.hold",
+    "checkpoint of a new store": "sottovoce.network.journal_place.JournalFile.settle",
+    "lease": "sottovoce.network.journal_place.JournalSchema.hold",
     "commit": "sottovoce.network.store.CloudStore.commit",
-    "mark": "sottovoce.network.journal_file.Marker.write",
-    "seal": "sottovoce.network.journal_file.seal",
+    "mark": "sottovoce.network.journal_place.Marker.write",
+    "seal": "sottovoce.network.journal_place.seal",
     # rounds of the cloud
     "order of a release": "sottovoce.network.runner.make_durable",
     "played round": "sottovoce.network.round_arithmetic.Rounds.play",
@@ -93,7 +93,7 @@ SEAMS: Final = {
     "masked contribution": "sottovoce.network.masks.Masker.mask",
     "who takes part": "sottovoce.network.protocol.helper_machine.HelperMachine._taken",
     "question": "sottovoce.network.protocol.helper_machine._question",
-    "pledge": "sottovoce.network.identity.pledges.HelperKnown.pledged",
+    "pledge": "sottovoce.network.masks.HelperKnown.pledged",
     # certificate
     "certificate": "sottovoce.certificate.certificate.certify",
     "tightened domain": "sottovoce.certificate.domain.tightened_domain",

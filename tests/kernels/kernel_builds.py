@@ -13,6 +13,7 @@ import pytest
 from sottovoce.formula.expression import ZERO, Expression
 from sottovoce.kernels import fleet_tapes, variant
 from sottovoce.kernels.fleet_kernel import FleetKernel, FleetStates
+from sottovoce.kernels.run_kernel import Release, Run
 from sottovoce.problem.agents import Group
 from sottovoce.problem.fleets import Fleet, FleetContribution
 from sottovoce.problem.local import LocalSet
@@ -70,6 +71,9 @@ def kernel_of(fleet: Fleet, *, interior: bool = False, **more: Any) -> FleetKern
 
 def gradient_step(fleet: FleetStates, mu: Any, gamma: float, alpha: float) -> Any:
     """Take Algorithm 1's step and return what the states before it contribute."""
-    total = np.zeros(mu.size)
-    fleet.kernel.kernels.run_gradient_step(fleet.core, mu, total, gamma, alpha)
-    return total
+    none, sums = np.zeros(mu.size), np.zeros((1, mu.size))
+    run = Run([fleet], Release(offset=none, sigma=none, grid=None, seeds=(0,)), None)
+    run.mu[:] = mu
+    for task in run.tasks(0, 1, np.array([[gamma, alpha]]), transcript=sums):
+        task()
+    return sums[0]

@@ -66,7 +66,7 @@ def test_a_run_has_the_bits_of_a_cloud_and_agents_by_themselves(build: str, plan
     rounds, counts, seed = 20, (1, 1, 18), stream_seed(7, 0)
     grid = GRID if planned else None
     sigma = SIGMA if planned else np.zeros(2)
-    run = Run(fleets(counts), Release(offset=np.zeros(2), sigma=sigma, grid=grid, seed=seed),
+    run = Run(fleets(counts), Release(offset=np.zeros(2), sigma=sigma, grid=grid, seeds=(seed,)),
               (public(), DualAveraging()))  # fmt: skip
     k = np.arange(1.0, rounds + 1)
     steps = np.column_stack([1.0 / k if planned else k**0.0, np.full(rounds, 0.5 * planned), k / 9])
@@ -94,7 +94,7 @@ def test_a_run_has_the_bits_of_a_cloud_and_agents_by_themselves(build: str, plan
 
 
 def test_marks_record_what_fleets_measure(build: str) -> None:
-    release = Release(offset=np.array([0.25, -1.0]), sigma=np.zeros(2), grid=None, seed=5)
+    release = Release(offset=np.array([0.25, -1.0]), sigma=np.zeros(2), grid=None, seeds=(5,))
     run = Run(fleets((1, 18)), release, (public(), DualAveraging()))
     trace = np.zeros((2, TRACE))
     advance(run, 0, 3, np.tile([1.0, 0.0, 0.1], (3, 1)), marks=np.array([0, 3]), trace=trace)
@@ -108,7 +108,7 @@ def test_marks_record_what_fleets_measure(build: str) -> None:
 
 def test_gradient_rounds_are_algorithm_1(build: str) -> None:
     rounds = 20
-    release = Release(offset=np.array([-3.0, -9.0]), sigma=SIGMA, grid=None, seed=11)
+    release = Release(offset=np.array([-3.0, -9.0]), sigma=SIGMA, grid=None, seeds=(11,))
     run = Run(fleets((1, 18), gradient_steps=True), release, None)
     steps = Tikhonov(gamma_bar=1e-3).schedule(np.arange(1, rounds + 1))
     advance(run, 0, rounds, steps)

@@ -28,6 +28,7 @@ from sottovoce.network.protocol.codec import encode, pack, pack_whole
 from sottovoce.network.protocol.messages import PROTOCOLS, Contribution, Hello, State
 from sottovoce.network.protocol.receipt import ReceiptSigner
 from sottovoce.network.round_arithmetic import Rounds
+from sottovoce.network.run_service import RunService
 from sottovoce.network.setup import make_config, parties_of, setup_of
 from sottovoce.paper.paper_release import RELEASE
 from sottovoce.privacy.adjacency import Adjacency, Trajectory
@@ -322,7 +323,7 @@ class Peer:
 
 @asynccontextmanager
 async def peer(
-    cloud: Cloud, keys: Path, who: str = "agents/8", **settings: Any
+    cloud: RunService[Any], keys: Path, who: str = "agents/8", **settings: Any
 ) -> AsyncIterator[Peer]:
     connector = aiohttp.TCPConnector(ssl=client_context(keys / who))
     async with aiohttp.ClientSession(connector=connector) as session:
@@ -331,7 +332,7 @@ async def peer(
             yield Peer(socket)
 
 
-async def page(cloud: Cloud, keys: Path, who: str, path: str) -> tuple[int, str]:
+async def page(cloud: RunService[Any], keys: Path, who: str, path: str) -> tuple[int, str]:
     """The status and text of a page as somebody sees it."""
     connector = aiohttp.TCPConnector(ssl=client_context(keys / who))
     async with (

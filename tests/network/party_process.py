@@ -25,7 +25,7 @@ from network_harness import member, plan_for, split_plan
 
 from sottovoce.errors import SottovoceError
 from sottovoce.network import agent as agent_module
-from sottovoce.network import journal_schema, service
+from sottovoce.network import journal_place, service
 from sottovoce.network.cloud import Cloud
 from sottovoce.network.helper import Helper
 from sottovoce.network.identity.tls import parse_range
@@ -77,7 +77,7 @@ async def cloud(
             ledger.grant(PROBLEM.cloud.agent_labels(), 1.1, 0.05, hide="trajectory", radius=1.0)
         else:
             store = server[0]
-            vars(journal_schema)["LEASE_SECONDS"] = float(server[1])
+            vars(journal_place)["LEASE_SECONDS"] = float(server[1])
             vars(service)["POLL_SECONDS"] = float(server[1]) / 10
         settings: dict[str, Any] = {"keys": keys, "ledger": ledger, "seed": int(value)}
     else:

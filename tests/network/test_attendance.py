@@ -56,10 +56,10 @@ def test_everybody_is_absent_until_seen_and_the_last_rounds_are_counted() -> Non
     attendance = Attendance(range(1, 5))
     assert [one["agent"] for one in attendance.absent()] == [1, 2, 3, 4]
     machine = SimpleNamespace(present={1, 2, 3, 4})
-    attendance.update(machine)  # type: ignore[arg-type]
+    attendance.update(machine.present)
     assert attendance.absent() == []
     machine.present = {1, 2, 4}
-    attendance.update(machine)  # type: ignore[arg-type]
+    attendance.update(machine.present)
     assert [one["agent"] for one in attendance.absent()] == [3]
     for _ in range(RECENT):
         attendance.completed((4,))

@@ -25,7 +25,7 @@ from sottovoce.kernels.run_kernel import normals, stream_seed
 from sottovoce.network import agent as agent_module
 from sottovoce.network.failures import StoreError
 from sottovoce.network.journal import Journal
-from sottovoce.network.journal_file import seal
+from sottovoce.network.journal_place import seal
 from sottovoce.network.protocol.actions import JournalRow, Part
 from sottovoce.network.protocol.codec import decode_from_cloud, encode, pack
 from sottovoce.network.protocol.collected import ContributionTotals

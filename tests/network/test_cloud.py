@@ -16,7 +16,7 @@ from scipy import stats
 from sottovoce.errors import BudgetError, InputError, PrivacyError
 from sottovoce.network.cloud import Cloud
 from sottovoce.network.failures import DivergedError, HaltedError, RefusedError, StoreError
-from sottovoce.network.journal_file import seal
+from sottovoce.network.journal_place import seal
 from sottovoce.network.protocol.actions import Part, Record
 from sottovoce.network.protocol.codec import pack
 from sottovoce.network.protocol.collected import ContributionTotals

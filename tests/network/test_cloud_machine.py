@@ -2,10 +2,8 @@ from __future__ import annotations
 
 import hashlib
 import random
-import re
 from collections.abc import Iterator
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -24,7 +22,7 @@ from sottovoce.network.protocol.actions import (
     Setup,
     Wait,
 )
-from sottovoce.network.protocol.cloud_machine import TRANSITIONS, CloudMachine, CloudPhase
+from sottovoce.network.protocol.cloud_machine import CloudMachine, CloudPhase
 from sottovoce.network.protocol.codec import (
     Box,
     MalformedError,
@@ -478,18 +476,6 @@ def test_a_gateways_total_is_held_as_a_whole_or_waited_for(restarted: bool) -> N
     table.join(10, 2)
     table.send(10, 3, 2, 2)
     assert said(table.records[3]) == {1: [1], 2: [2, 2], 3: [6]}
-
-
-def test_the_table_is_the_one_on_the_page() -> None:
-    page = Path(__file__).parents[2] / "docs" / "reference" / "protocol.md"
-    rows = re.findall(r"^\| ([A-Z]+|any) \| (\w+) \| ([A-Z]+) \| .* \| ", page.read_text(), re.M)
-    table = {
-        (phase.name, event): after
-        for before, event, after in rows
-        for phase in CloudPhase
-        if before in ("any", phase.name)
-    }
-    assert table == {(p.name, event): after.name for (p, event), after in TRANSITIONS.items()}
 
 
 def fuzz(table: Table, inputs: int, seed: int) -> dict[type, int]:

@@ -84,6 +84,18 @@ def test_the_first_round_waits_for_an_agent_and_then_every_round_has_its_deadlin
         assert table.records[k].parts == ()
 
 
+def test_only_a_run_that_has_begun_has_a_deadline_before_an_agent_comes() -> None:
+    table = Answering(straggler="fallback")
+    assert table.machine.opened() == []
+    table.seat_all()
+    table.round(1)
+    again = table.restarted(straggler="fallback")
+    assert waits(again.machine.opened()) == [2]
+    again.join(1, 1, k=1)
+    assert waits(again.send(1, 2, 1)) == []  # it has begun
+    assert table.restarted(straggler="wait").machine.opened() == []
+
+
 def test_who_missed_a_deadline_and_is_not_connected_is_not_waited_for_until_it_comes_back() -> None:
     table = Answering(straggler="fallback")
     table.seat_all()
@@ -369,6 +381,25 @@ async def test_a_run_that_loses_everybody_ends_after_its_deadlines_and_not_befor
                 await asyncio.sleep(0.001)
         result = await cloud.finished(linger=0)
     assert result.rounds == 60
+
+
+async def test_a_run_that_has_begun_ends_after_a_restart_to_which_no_agent_returns(
+    paper: Problem, keys: Path, tmp_path: Path
+) -> None:
+    settings: dict[str, Any] = {
+        "rounds": 80, "first_deadline": 0.5, "deadline": 0.02, "seed": 1
+    }  # fmt: skip
+    async with serving(plan_for(paper), keys, tmp_path / "run.db", **settings) as cloud:
+        gateway = member(paper, list(range(1, 8)), cloud, keys, tmp_path, allow_simulated=True)
+        async with taking_part(gateway):
+            while cloud.round < 3:
+                await asyncio.sleep(0.001)
+    began = time.perf_counter()
+    async with serving(plan_for(paper), keys, tmp_path / "run.db", **settings) as cloud:
+        left = 80 - cloud.round
+        result = await cloud.finished(linger=0)
+    assert result.held == 7 * left > 0
+    assert 0.5 < time.perf_counter() - began < 30
 
 
 async def test_with_everybody_there_a_run_with_deadlines_is_that_of_a_simulation(

@@ -16,7 +16,7 @@ from sottovoce.network.agent import AgentStore
 from sottovoce.network.config import RunConfig
 from sottovoce.network.failures import BusyError, HaltedError, StoreError
 from sottovoce.network.journal import Journal
-from sottovoce.network.journal_file import SCHEMA
+from sottovoce.network.journal_place import SCHEMA
 from sottovoce.network.protocol.actions import JournalRow, Memory
 from sottovoce.network.protocol.messages import Code
 from sottovoce.network.protocol.receipt import next_digest

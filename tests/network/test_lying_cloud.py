@@ -17,8 +17,7 @@ from sottovoce.algorithm.dual_averaging import DualAveraging
 from sottovoce.network.helper_rounds import HelperRounds
 from sottovoce.network.identity.authority import new_key
 from sottovoce.network.identity.certificates import Identity, public_key
-from sottovoce.network.identity.pledges import HelperKeys
-from sottovoce.network.masks import Masker, Secret
+from sottovoce.network.masks import HelperKeys, Masker, Secret
 from sottovoce.network.protocol.actions import AnswerRound, Participant, Send
 from sottovoce.network.protocol.codec import Integers, decode_to_helper, encode, unpack_whole
 from sottovoce.network.protocol.helper_machine import HelperMachine

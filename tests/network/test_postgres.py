@@ -8,6 +8,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,8 @@ from typer.testing import CliRunner
 
 from databases import Server, needs_postgres
 from sottovoce.cli.accounts import grant_command
-from sottovoce.cli.services import status_command
+from sottovoce.cli.services import CloudOptions, status_command
+from sottovoce.cli.setup_checks import CHECKS, carry_out
 from sottovoce.errors import (
     BudgetError,
     InputError,
@@ -33,13 +35,14 @@ from sottovoce.errors import (
     SottovoceError,
     UnavailableError,
 )
+from sottovoce.network import cloud as cloud_module
+from sottovoce.network import journal_place
 from sottovoce.network.agent import Agent
 from sottovoce.network.cloud import Cloud
 from sottovoce.network.failures import DiskError, HaltedError, LeasedError, StoreError
 from sottovoce.network.journal import Journal
-from sottovoce.network.journal_file import SCHEMA
-from sottovoce.network.journal_schema import LEASE_SECONDS, POLL_SECONDS
-from sottovoce.network.store import CloudStore, answers, summarise
+from sottovoce.network.journal_place import LEASE_SECONDS, POLL_SECONDS, SCHEMA
+from sottovoce.network.store import CloudStore, answers, check_store, summarise
 from sottovoce.privacy.charge import Charge, Protected
 from sottovoce.privacy.ledger import Ledger
 from sottovoce.problem.problem import Problem
@@ -197,11 +200,26 @@ def test_one_process_at_a_time_holds_the_lease_and_gives_it_back(url: str) -> No
     second.close()
 
 
+def test_a_start_that_takes_longer_than_the_lease_keeps_it_until_its_owner_ticks(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(journal_place, "LEASE_SECONDS", 0.3)
+    slow = CloudStore(url)
+    time.sleep(1.0)
+    with pytest.raises(LeasedError):
+        CloudStore(url)
+    slow.flush()
+    time.sleep(0.5)
+    CloudStore(url).close()
+    slow.close()
+
+
 def test_who_lost_the_lease_can_write_nothing(server: Server, url: str) -> None:
     expire = "UPDATE lease SET expires = clock_timestamp()"
     with ExitStack() as opened:
         stale = opened.enter_context(closing(CloudStore(url)))
         stale.commit(record(1), released())
+        stale.flush()  # from now on nothing prolongs it
         server.rows(url, expire)
         stale.commit(record(2), released())  # it expired, but nobody took it over
         server.rows(url, expire)
@@ -359,6 +377,42 @@ async def test_a_standby_says_so_and_listens_once_the_lease_is_given_back(
     await standby.stop()
 
 
+async def test_a_cloud_that_loses_its_lease_while_it_starts_stands_by_and_blames_nobody(
+    server: Server,
+    url: str,
+    paper: Problem,
+    keys: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Another one that released a round meanwhile leaves a fence beyond what this one has read."""
+    plan, ledger = plan_for(paper), granted(url, paper)
+    settings: dict[str, Any] = {"rounds": 60, "ledger": ledger, "seed": 1}
+    check = check_store
+    other = Cloud(plan, keys=keys, store=url, **settings)
+    everybody = member(paper, ALL, free_port(), keys, tmp_path, allow_simulated=True)
+
+    async def overtake() -> None:
+        server.rows(url, "UPDATE lease SET token = '', expires = clock_timestamp()")
+        await other.start()
+        everybody.cloud = f"wss://127.0.0.1:{other.port}"
+        await _until(other, everybody, 3)
+        await other.stop()
+
+    def overtaken(*words: Any) -> None:
+        monkeypatch.setattr(cloud_module, "check_store", check)
+        with ThreadPoolExecutor(1) as elsewhere:
+            elsewhere.submit(asyncio.run, overtake()).result()
+        check(*words)
+
+    monkeypatch.setattr(cloud_module, "check_store", overtaken)
+    with caplog.at_level(logging.INFO):
+        async with serving(plan, keys, url, **settings) as cloud:
+            assert cloud.round >= 3
+    assert caplog.text.count("standby") == 1
+
+
 def test_nothing_private_reaches_the_database_or_the_logs(
     server: Server, url: str, keys: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -477,3 +531,26 @@ def test_a_lost_connection_ends_a_write_with_an_error_that_may_pass(
     again = CloudStore(url)
     assert again.released == 0
     again.close()
+
+
+def test_check_setup_looks_at_store_and_ledger_and_makes_neither(
+    url: str, server: Server, tmp_path: Path, keys: Path
+) -> None:
+    options = CloudOptions(keys=keys, store=url, ledger=url, rounds=20)
+    paper = Path(__file__).parents[2] / "examples" / "paper"
+
+    def row(name: str) -> tuple[str, str]:
+        checks = dict(CHECKS["cloud"][1](paper, options))
+        found = carry_out((name, checks[name]))
+        assert PASSWORD not in found["detail"]
+        return found["status"], found["detail"]
+
+    assert [row("store")[0], row("budgets")[0]] == ["ok", "missing"]
+    assert server.rows(url, "SELECT nspname FROM pg_namespace WHERE nspname = 'sottovoce'") == []
+    CloudStore(url).close()
+    names = [f"x{i}" for i in ALL]
+    Ledger(url).grant(names, 1.1, 0.05, hide="trajectory", radius=1.0)
+    assert "is of a run, running" in row("store")[1]
+    assert row("budgets")[0] == "ok"
+    options = CloudOptions(keys=keys, store=url.replace(str(server.port), "1"))
+    assert row("store")[0] == "missing"

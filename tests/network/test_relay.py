@@ -393,6 +393,7 @@ def test_a_cloud_that_forgets_or_contradicts_itself_is_left(paper: Problem) -> N
     again = Tree(paper)
     again.join()
     again.told(1)
+    again.relay.lost()
     again.relay.connected()
     (stop,) = again.relay.hear(again.welcome(*BELOW))
     assert isinstance(stop, Stop)

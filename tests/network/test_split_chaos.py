@@ -20,8 +20,8 @@ from network_harness import free_port, member, split_plan
 from scipy import stats
 from test_chaos import check_frames, lines, rounds_done, start, witness_agents
 
-from sottovoce.network.identity.pledges import HelperKeys
 from sottovoce.network.journal import Journal
+from sottovoce.network.masks import HelperKeys
 from sottovoce.network.protocol.codec import (
     MASK_HEAD,
     Integers,

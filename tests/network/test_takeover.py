@@ -19,7 +19,7 @@ from test_chaos import check_the_three_nevers, start, witness_agents
 
 from databases import Server, needs_postgres
 from sottovoce.errors import Exit
-from sottovoce.network.journal_schema import LEASE_SECONDS
+from sottovoce.network.journal_place import LEASE_SECONDS
 from sottovoce.network.store import summarise
 from sottovoce.privacy.ledger import Ledger
 from sottovoce.problem.problem import Problem

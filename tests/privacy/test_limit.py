@@ -330,3 +330,13 @@ def test_a_kink_that_mixes_agents_is_held_as_the_interval_that_it_is() -> None:
         made = sv.plan(sv.certify(problem), epsilon=1.0, delta=1e-3, hide=hide)
         found.append(sv.accuracy_limit(problem, made, 100).x / made.sigma[0])
     assert found[0] == pytest.approx(found[1], rel=1e-6)
+
+
+def test_a_sum_of_kinks_limits_what_its_pieces_at_the_optimum_do() -> None:
+    x = sv.agents(2, lower=-5, upper=5)
+    found = []
+    for row in (abs(x[0]) + sv.pos(x[1]) <= 1.5, x[0] + x[1] <= 1.5):
+        problem = sv.Problem(objectives=[(x[0] - 2) ** 2, 2 * (x[1] - 2) ** 2], constraints=[row])
+        found.append(sv.accuracy_limit(problem, planned(problem), 100))
+    np.testing.assert_allclose(found[0].x_each, found[1].x_each, rtol=1e-6)
+    np.testing.assert_allclose(found[0].price_each, found[1].price_each, rtol=1e-6)

@@ -231,14 +231,14 @@ def test_a_forecast_counts_what_can_be_spent_and_says_when(clock: Clock, tmp_pat
     assert next(iter(listed)) == "stranger"
     assert listed["stranger"].refusal.startswith("agent 'stranger' has no budget")
     a, b = listed["a"], listed["b"]
-    assert (a.runs, a.per, a.affordable, a.next_at) == (9, {"day": 9}, True, "2027-01-15T08:00:10Z")
+    assert (a.runs, a.per, a.refusal, a.next_at) == (9, {"day": 9}, "", "2027-01-15T08:00:10Z")
     assert listed["poor"].in_all == listed["poor"].runs == 9
     assert b.runs == int((1 - 0.81) / 0.33**2) == 1
     for number in range(9):
         ledger.spend(f"run {number}", cost(mu, "a"))
         clock.now += 60
     (done,) = ledger.forecast(cost(mu, "a"))
-    assert (done.runs, done.affordable, done.next_at) == (0, False, "2027-01-16T08:00:11Z")
+    assert (done.runs, done.refusal != "", done.next_at) == (0, True, "2027-01-16T08:00:11Z")
     clock.now = NOON + P + 10
     assert ledger.unaffordable(cost(mu, "a"))
     clock.now += 1
@@ -247,7 +247,7 @@ def test_a_forecast_counts_what_can_be_spent_and_says_when(clock: Clock, tmp_pat
     assert (never.runs, never.per, never.next_at) == (0, {"day": 0}, None)
     assert "no later run fits" in never.refusal
     (free,) = ledger.forecast(cost(0.0, "a"))
-    assert (free.runs, free.in_all, free.affordable) == (None, None, True)
+    assert (free.runs, free.in_all, free.refusal) == (None, None, "")
 
 
 @settings(max_examples=25, deadline=None)

@@ -95,6 +95,30 @@ def test_the_optimum_is_that_of_cvxpy(stated: Callable[[], tuple[Any, Any]]) -> 
     assert read.evaluate(optimum.x).objective == pytest.approx(sign * problem.value, abs=2e-5)
 
 
+ATOMS: dict[str, Callable[[Any], Any]] = {
+    "vec": lambda x: cp.norm(cp.vec(x, order="F") - 1),
+    "trace": cp.trace,
+    "kron": lambda x: cp.sum_squares(cp.kron(np.array([[1.0, 2.0]]), x)),
+    "cumsum": lambda x: cp.sum_squares(cp.cumsum(x, axis=0)),
+    "mean": lambda x: cp.norm(x[0] - cp.mean(x)),
+    "Frobenius": lambda x: cp.norm(x, "fro"),
+    "logistic": lambda x: cp.sum(cp.logistic(x)),
+    "log_sum_exp": lambda x: cp.sum(cp.log_sum_exp(x, axis=1, keepdims=True)),
+    "entr": lambda x: -cp.sum(cp.entr(x)),
+    "minimum": lambda x: -cp.sum(cp.minimum(x, 1 - x)),
+}
+
+
+@pytest.mark.parametrize("atom", ATOMS)
+def test_an_atom_of_a_matrix_has_the_value_that_cvxpy_gives_it(atom: str) -> None:
+    x, y = cp.Variable((2, 2), name="x", bounds=[0.1, 2]), cp.Variable(name="y", bounds=[0, 1])
+    stated = cp.Problem(cp.Minimize(ATOMS[atom](x) + y), [x[0, 0] + y <= 2])
+    read = sv.from_cvxpy(stated, owners={x: "a", y: "b"})
+    for point in np.random.default_rng(0).uniform(0.1, 1, (3, 5)):
+        x.value, y.value = point[:4].reshape(2, 2), point[4]
+        assert read.evaluate(point).objective == pytest.approx(stated.objective.value, rel=1e-12)
+
+
 def test_rows_go_where_they_are_needed() -> None:
     problem, owners = chargers()
     read = sv.from_cvxpy(problem, owners)

@@ -286,15 +286,17 @@ def stopped_after(slices: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(simulate_module, "_next_size", next_size)
 
 
-@pytest.mark.parametrize("kind", ["named", "fleet"])
+@pytest.mark.parametrize("kind", ["named", "fleet", "Algorithm 1"])
 def test_an_interrupted_run_is_valid_and_resumes_to_the_same_bits(
     kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    problem = PAPER if kind == "named" else big_fleet()
-    plan = SUMS if kind == "named" else noise(problem, 0.1)
+    problem = big_fleet() if kind == "fleet" else PAPER
+    plan = {"named": SUMS, "Algorithm 1": PUBLISHED}.get(kind) or noise(problem, 0.1)
     asked: dict[str, Any] = {"rounds": 400, "runs": 2, "seed": 3}
-    if kind == "named":
+    if kind != "fleet":
         asked["saddle"] = HAT
+    if kind == "Algorithm 1":  # 17 runs are two blocks of lanes
+        asked |= {"algorithm": Tikhonov(), "runs": 17}
     whole = simulate(problem, plan, **asked)
     file = tmp_path / "run.ckpt"
     with monkeypatch.context() as patch:

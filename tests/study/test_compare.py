@@ -192,7 +192,7 @@ def local_rows() -> Problem:
         pytest.param(gallery.dispatch, [PAPER, "Tikhonov"], "know no equalities", id="equality"),
     ],
 )
-def test_a_plan_or_an_algorithm_that_is_refused_is_a_row_that_says_so(
+def test_a_plan_or_an_algorithm_that_is_refused_is_a_line_that_says_why(
     make: Callable[[], Problem], refused: list[str], why: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "simulate", idle)
@@ -201,7 +201,7 @@ def test_a_plan_or_an_algorithm_that_is_refused_is_a_row_that_says_so(
     assert JOINT in {row.plan for row in found.rows}
     assert [refusal.plan for refusal in found.refusals] == refused
     assert why in found.refusals[-1].why
-    assert "refused, see below" in str(found)
+    assert f"{refused[-1]}, refused: " in str(found)
     assert why in str(found)
 
 

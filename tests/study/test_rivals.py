@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -24,7 +25,7 @@ from sottovoce.study.compare import compare
 from sottovoce.study.promise import Promise
 from sottovoce.study.rivals import RIVALS, references
 from sottovoce.study.rivals.fixed_step import STEPS, fixed_step
-from sottovoce.study.rivals.han import broadcast_noise, broadcast_scale
+from sottovoce.study.rivals.han import broadcast_noise
 from sottovoce.study.rivals.hhrw import composed_sigma
 from sottovoce.study.rivals.laplace_variant import laplace, laplace_scales
 from sottovoce.study.rivals.ndmd import EntropicAscent, renyi_sigma
@@ -183,13 +184,25 @@ def test_laplace_scales_add_up_outputs_of_a_mechanism_for_the_worst_agent() -> N
 
 
 def test_a_broadcast_gradient_has_noise_of_the_stated_norm_and_of_any_direction() -> None:
-    assert broadcast_scale(0.5, 40, 3.0, 0.2) == pytest.approx(48.0)
     noise = broadcast_noise(np.random.default_rng(0).normal(size=(40_000, 4)), 48.0)
     length = np.linalg.norm(noise, axis=1)  # Gamma(3): mean 3, variance 3
     assert abs(length.mean() / 48.0 - 3.0) < 5 * math.sqrt(3.0 / length.size)
     assert length.var() / 48.0**2 == pytest.approx(3.0, rel=0.06)
     direction = (noise / length[:, np.newaxis]).mean(axis=0)
     assert np.abs(direction).max() < 5 * math.sqrt(1 / 3 / length.size)
+
+
+def test_a_broadcast_gradient_splits_epsilon_over_the_rounds() -> None:
+    # U = 2 (s + 3)^2, and an offset of 0.1 that one agent doubles: T L Delta / epsilon.
+    x = sv.agents(2, lower=0, upper=1)
+    problem = sv.Problem(objectives=list(x**2), cost=2 * (x[0] + 2 * x[1] + 3) ** 2)
+    own, joint = runs_of("han", task_of(problem, 40)).values()
+    assert isinstance(own.answers, partial)
+    assert isinstance(joint.answers, partial)
+    (Q, c), scale = own.answers.args[1:]
+    assert (*Q[0], *c) == (4.0, 12.0)
+    assert scale == pytest.approx(40 * 4 * 0.2 / 1.0)
+    assert joint.answers.args[2] == 0.0
 
 
 @pytest.mark.parametrize(("epsilon", "delta"), PROMISES)

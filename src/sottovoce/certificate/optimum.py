@@ -134,7 +134,7 @@ def known_saddle(problem: Problem, *, most: int | None = None) -> ReferenceOptim
 def _as_stated(smooth: SmoothForm) -> ReferenceOptimum:
     """The saddle point of a non-smooth problem, from that of its smooth form."""
     saddle = _smooth_saddle(smooth.problem)
-    cost = np.zeros(sum(family.rows for family in smooth.sums))
+    cost = np.zeros(smooth.problem.cloud.sums.count)
     # The multipliers of the rows ``s_o - u_o = 0``, by their sums.
     cost[smooth.priced] = saddle.mu[smooth.rows : smooth.rows + smooth.priced.size]
     place = {column: k for k, column in enumerate(smooth.columns.tolist())}

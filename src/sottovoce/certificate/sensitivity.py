@@ -210,13 +210,13 @@ class Sensitivity:
         positive = (values[values > 0] for values in map(np.concatenate, moving))
         return np.array([float(np.median(values)) if values.size else 0.0 for values in positive])
 
-    def dense(self) -> Array:
-        """The whole matrix S as an array (outputs, agents); for problems of moderate size."""
-        return self._assemble("upper")
-
-    def dense_attained(self) -> Array:
-        """The largest values attained, as an array (outputs, agents)."""
-        return self._assemble("attained")
+    def dense(self, *, attained: bool = False) -> Array:
+        """S, or the largest values attained, as an array (outputs, agents) of moderate size."""
+        matrix = np.zeros((self.outputs, self.agents))
+        for block in self.blocks:
+            columns = slice(block.first, block.first + block.agents)
+            matrix[block.rows, columns] += dense(block.attained if attained else block.upper)
+        return matrix
 
     def gap(self) -> float:
         """The largest relative distance between a certified bound and the value attained."""
@@ -231,13 +231,6 @@ class Sensitivity:
             if np.any(positive):
                 worst = max(worst, float(np.max(upper[positive] / attained[positive])) - 1.0)
         return worst
-
-    def _assemble(self, name: str) -> Array:
-        matrix = np.zeros((self.outputs, self.agents))
-        for block in self.blocks:
-            columns = slice(block.first, block.first + block.agents)
-            matrix[block.rows, columns] += dense(getattr(block, name))
-        return matrix
 
 
 def dense(values: Any) -> Array:

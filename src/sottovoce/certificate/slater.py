@@ -225,7 +225,7 @@ def largest_slack(problem: Problem) -> Array:
     g, slopes = numeric.constraints(numeric.start), abs(numeric.jacobian(numeric.start))
     reach = float(np.max(np.abs(g) + slopes @ (numeric.upper - numeric.lower)))
     t, one = symbol("slack of the rows"), np.ones((1, 1))
-    slack = Group(name=t.name, count=1, symbols=(t,), lower=-one, upper=one, parameters={})
+    slack = Group(name=t.name, symbols=(t,), lower=-one, upper=one)
 
     def relaxed(family: Constraint) -> Constraint:
         weights = np.full((family.rows, 1), -reach if np.isfinite(reach) else -1e6)

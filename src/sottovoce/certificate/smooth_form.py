@@ -30,10 +30,9 @@ from sottovoce.problem.problem import Problem
 class SmoothForm:
     """A smooth problem without a public cost."""
 
-    problem: Problem
+    problem: Problem  # its sums are the stated ones; s_o - u_o of those with a public cost
     columns: NDArray[np.int64]  # the stated states in its vector of states
     rows: int  # how many of its constraints, the first ones, are the stated ones
-    sums: tuple[Constraint, ...]  # the stated ones; s_o - u_o of those with a public cost
     priced: NDArray[np.int64]  # these o, from 0; the rows ``s_o - u_o = 0`` follow the stated ones
     copies: NDArray[np.int64]  # the columns of the states u_o
 
@@ -53,13 +52,12 @@ def smooth_form(problem: Problem) -> SmoothForm:
     """Write a problem with a variable for every non-smooth term and for every sum of its cost."""
     of_costs = np.array([o for t in problem.cloud.sums.costs for o in t.rows], dtype=np.int64)
     priced = np.sort(of_costs)
-    smooth, columns, sums = _smooth(_with_copies(problem, priced) if priced.size else problem)
+    smooth, columns = _smooth(_with_copies(problem, priced) if priced.size else problem)
     copies = columns[problem.size : problem.size + priced.size]
     return SmoothForm(
         problem=smooth,
         columns=columns[: problem.size],
         rows=problem.rows,
-        sums=sums,
         priced=priced,
         copies=copies[np.argsort(of_costs)],
     )
@@ -80,11 +78,9 @@ def _with_copies(problem: Problem, priced: NDArray[np.int64]) -> Problem:
         groups.append(
             Group(
                 name=f"cost{k + 1}",
-                count=1,
                 symbols=tuple(copies.values()),
                 lower=read_only([low - room]),
                 upper=read_only([high + room]),
-                parameters={},
             )
         )
         objectives.append(substitute(term.formula, copies))
@@ -118,8 +114,8 @@ def _with_copies(problem: Problem, priced: NDArray[np.int64]) -> Problem:
     )
 
 
-def _smooth(problem: Problem) -> tuple[Problem, NDArray[np.int64], tuple[Constraint, ...]]:
-    """A problem without non-smooth terms, where the stated states are, and the stated sums."""
+def _smooth(problem: Problem) -> tuple[Problem, NDArray[np.int64]]:
+    """A problem without non-smooth terms, and where the stated states are."""
     writer = _ProblemWriter(problem)
     families = [writer.family(family) for family in problem.constraints]
     sums = [writer.family(family) for family in problem.cloud.sums.families]
@@ -148,11 +144,16 @@ def _smooth(problem: Problem) -> tuple[Problem, NDArray[np.int64], tuple[Constra
     smooth = unchecked_problem(
         groups=groups,
         objectives=(*objectives, *(ZERO for _ in writer.shared.extra)),
-        cloud=replace(problem.cloud, groups=groups, constraints=_over(groups, families)),
+        cloud=replace(
+            problem.cloud,
+            groups=groups,
+            constraints=_over(groups, families),
+            sums=replace(problem.cloud.sums, families=_over(groups, sums)),
+        ),
         local=sets,
         start=starts,
     )
-    return smooth, np.flatnonzero(np.concatenate(is_stated)), _over(groups, sums)
+    return smooth, np.flatnonzero(np.concatenate(is_stated))
 
 
 def unchecked_problem(*, groups: Sequence[Group], **values: object) -> Problem:
@@ -230,13 +231,11 @@ def _shared(symbol: Expression, stated: Expression, problem: Problem) -> Group:
     named = [g for g in problem.groups if g.count == 1]
     together = Group(
         name="all named agents",
-        count=1,
         symbols=tuple(s for g in named for s in g.symbols),
         lower=read_only(np.hstack([g.lower for g in named])),
         upper=read_only(np.hstack([g.upper for g in named])),
-        parameters={},
     )
     writer = EpigraphWriter("shared")
     writer.extra[symbol] = stated
     low, high = writer.bounds(together, box_of(together))
-    return Group(name=symbol.name, count=1, symbols=(symbol,), lower=low, upper=high, parameters={})
+    return Group(name=symbol.name, symbols=(symbol,), lower=low, upper=high)

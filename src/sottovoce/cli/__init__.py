@@ -22,11 +22,18 @@ _SERVICES = ("cloud", "helper", "agent", "gateway", "relay", "status")
 COMMANDS = {
     **dict.fromkeys(_STUDIES, "studies"),
     **dict.fromkeys(_SERVICES, "services"),
+    "serve": "serve",
     "demo": "demo",
 }
 """The module of every command, where it is ``NAME_command``."""
 
-GROUPS = {"identity": "accounts", "ledger": "accounts", "conformance": "conformance"}
+GROUPS = {
+    "identity": "accounts",
+    "ledger": "accounts",
+    "run": "serve",
+    "conformance": "conformance",
+    "check-setup": "setup_checks",
+}
 """The module of every group of commands, where it is ``NAME_group``."""
 
 _GARBAGE_THRESHOLD = 50_000  # new objects after which Python collects garbage
@@ -58,7 +65,7 @@ def application(command: str | None = None) -> typer.Typer:
 def _load(name: str) -> Any:
     group = name in GROUPS
     module = import_module(f"sottovoce.cli.{(GROUPS if group else COMMANDS)[name]}")
-    return getattr(module, f"{name}_group" if group else f"{name}_command")
+    return getattr(module, f"{name.replace('-', '_')}_group" if group else f"{name}_command")
 
 
 def _version(wanted: bool) -> None:

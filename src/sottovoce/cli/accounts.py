@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -140,7 +141,7 @@ def show_command(ledger: LedgerName, json: bool = False) -> None:
 
     Example: sottovoce ledger show budget.db
     """
-    opened, name = _opened(ledger)
+    opened, name = opened_ledger(ledger)
     accounts = opened.accounts()
     title = f"Budgets in {name}: granted as epsilon, delta; spent in Gaussian-DP mu"
     columns = ("agent", "protects", "radius", "granted as", "spent", "mu/radius", "remaining")
@@ -219,7 +220,7 @@ def forecast_command(
 
     Example: sottovoce ledger forecast budget.db examples/paper --hide offset --radius 0.1
     """
-    opened, name = _opened(ledger)
+    opened, name = opened_ledger(ledger)
     with study(problem) as (report, _):
         stated = load(problem, agents=())
         plan = promise.plan(
@@ -246,14 +247,20 @@ def forecast_command(
         raise typer.Exit(1)
 
 
-def _opened(ledger: str) -> tuple[Ledger, str]:
-    """A ledger that exists, and what people call it."""
-    from sottovoce.database import address_of
+def opened_ledger(ledger: str) -> tuple[Ledger, str]:
+    """Return a ledger that exists, and its name in messages."""
+    from sottovoce.database import address_of, connect
+    from sottovoce.privacy.fence import ledger_errors
     from sottovoce.privacy.ledger import Ledger
 
     address = address_of("ledger", ledger)
-    if address.file is not None and not address.file.exists():
-        raise InputError(f"{ledger} must exist, got no such file: grant a budget first")
+    if address.file is not None:
+        exists = address.file.exists()
+    else:
+        with ledger_errors(address.name), closing(connect(address, mode="ro")) as database:
+            exists = database.stamp("accounts") is not None
+    if not exists:
+        raise InputError(f"{address.name} must exist, got no such ledger: grant a budget first")
     return Ledger(ledger), address.file.name if address.file else address.name
 
 

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from sottovoce.algorithm.algorithm import Algorithm
     from sottovoce.privacy.noise_plan import NoisePlan
+    from sottovoce.problem.files.load import Public
     from sottovoce.problem.problem import Problem
     from sottovoce.study.promise import Promise
 
@@ -283,16 +284,23 @@ def one_number(text: str, name: str) -> float:
     return values[0]
 
 
-def load(source: str | Path, *, agents: Sequence[int] | None = None) -> Problem:
+def load(
+    source: str | Path, *, agents: Sequence[int] | None = None, public: Public | None = None
+) -> Problem:
     """Return the problem of a folder, or of the gallery: ``gallery:paper``.
 
-    ``agents`` are those whose private files to read: none for a cloud, all by default.
+    ``agents`` are those whose private files to read: none for a cloud, all by default; ``public``
+    numbers take the place of those of the folder.
     """
     from sottovoce.problem import gallery
     from sottovoce.problem.files.load import load_problem
 
     kind, _, name = str(source).partition(":")
-    return gallery.get(name) if kind == "gallery" else load_problem(source, agents=agents)
+    return (
+        gallery.get(name)
+        if kind == "gallery"
+        else load_problem(source, agents=agents, public=public)
+    )
 
 
 def run_rounds(problem: Problem, rounds: int | None) -> int:

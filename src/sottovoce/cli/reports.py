@@ -70,7 +70,7 @@ def certificate_data(certificate: Certificate) -> dict[str, object]:
         "sensitivity": {
             "largest": S.largest(),
             "gap": S.gap(),
-            **({"upper": S.dense(), "attained": S.dense_attained()} if small else {}),
+            **({"upper": S.dense(), "attained": S.dense(attained=True)} if small else {}),
         },
     }
 
@@ -200,7 +200,8 @@ def _sensitivity_table(certificate: Certificate) -> PlainTable:
         peaks = list(zip(labels, S.largest(), strict=True))[:_MOST_ROWS]
         rows = [(label, f"worst of {S.agents:,}", up(peak, 9), "") for label, peak in peaks]
     else:
-        upper, attained, names = S.dense(), S.dense_attained(), certificate.cloud.agent_labels()
+        upper, attained = S.dense(), S.dense(attained=True)
+        names = certificate.cloud.agent_labels()
         rows = [
             (labels[o], names[agent], up(upper[o, agent], 9), down(attained[o, agent], 9))
             for o, agent in np.argwhere(upper > 0)
@@ -338,6 +339,14 @@ def status_table(summary: RunSummary) -> PlainTable:
             f"hidden ({hide.kind})": hidden(hide),
             "trust": TRUST_STATEMENTS[trust_of(promise.get("trust", "one")).kind],
             "constraints": margin,
+        }
+    if (series := summary.series) is not None:
+        ends = [f"{r.number} {r.status}{f' ({r.reason})' if r.reason else ''}" for r in series.runs]
+        out = ", ".join(f"{len(agents):,} {why}" for why, agents in series.sat_out.items())
+        rows |= {
+            "series": f"{series.name}, run {series.number:,}, {series.answered:,} answered",
+            "runs that ended": ", ".join(ends[-6:]) or "none",
+            "sat out": out or "nobody",
         }
     refused = ", ".join(f"{code} {n:,}" for code, n in sorted(summary.incidents.items()))
     rows |= {

@@ -38,12 +38,15 @@ from sottovoce.network.observe import logs
 from sottovoce.progress import Progress, watched
 
 if TYPE_CHECKING:
+    from concurrent.futures import ProcessPoolExecutor
+
     from sottovoce.algorithm.algorithm import Algorithm
     from sottovoce.network.agent import AgentResult
     from sottovoce.network.agent_group import AgentGroup
     from sottovoce.network.cloud import CloudResult
     from sottovoce.privacy.noise_plan import NoisePlan
     from sottovoce.problem.agents import Array
+    from sottovoce.problem.files.load import Public
     from sottovoce.problem.problem import Problem
 
 _T = TypeVar("_T")
@@ -68,12 +71,14 @@ class HelperOptions(RunOptions):
     log_level: str = "info"
 
     @contextmanager
-    def reading(self, folder: Path) -> Iterator[tuple[Problem, int, Progress]]:
+    def reading(
+        self, folder: Path, public: Public | None = None
+    ) -> Iterator[tuple[Problem, int, Progress]]:
         """Show progress, and return the public problem and the rounds to run."""
         logs.configure(self.log_level)
         with watched(None if errors.is_terminal else _log_progress) as report:
             report(f"reading {folder}")
-            problem = load(folder, agents=())
+            problem = load(folder, agents=(), public=public)
             yield problem, run_rounds(problem, self.rounds), report
 
     def server(self) -> dict[str, Any]:
@@ -129,20 +134,29 @@ class CloudOptions(HelperOptions):
         }
 
 
-def _in_own_process(work: Callable[..., _T], *arguments: object) -> _T:
-    """Return what a function returns in a new process.
+def own_process() -> ProcessPoolExecutor:
+    """Return a process for certificates and plans, which take libraries and memory.
 
-    A certificate and a plan take libraries and memory that serving a run does not.
+    It ends with this one.
     """
     from concurrent.futures import ProcessPoolExecutor  # agents do without
     from multiprocessing import get_context
 
-    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
+    from sottovoce.network.process import end_with_parent
+
+    return ProcessPoolExecutor(1, mp_context=get_context("spawn"), initializer=end_with_parent)
+
+
+def _in_own_process(work: Callable[..., _T], *arguments: object) -> _T:
+    with own_process() as pool:
         return pool.submit(work, *arguments).result()
 
 
-def _plan_of_cloud(folder: Path, options: CloudOptions) -> tuple[NoisePlan, int, Algorithm]:
-    with options.reading(folder) as (problem, rounds, report):
+def plan_of_cloud(
+    folder: Path, options: CloudOptions, public: Public | None = None
+) -> tuple[NoisePlan, int, Algorithm]:
+    """Certify and plan a run, with public numbers in place of those of the problem."""
+    with options.reading(folder, public) as (problem, rounds, report):
         from sottovoce.study.prediction import predict_publicly
 
         algorithm = algorithm_for(problem, options.algorithm)
@@ -159,7 +173,8 @@ def _plan_of_cloud(folder: Path, options: CloudOptions) -> tuple[NoisePlan, int,
     return plan, rounds, algorithm
 
 
-def _plan_of_helper(folder: Path, options: HelperOptions) -> NoisePlan:
+def plan_of_helper(folder: Path, options: HelperOptions) -> NoisePlan:
+    """Certify a problem, and return a helper's plan."""
     with options.reading(folder) as (problem, rounds, report):
         return options.plan(problem, public=True, rounds=rounds, split=True, progress=report)
 
@@ -178,7 +193,7 @@ def cloud_command(folder: PublicFolder, options: CloudOptions) -> None:
     Example: sottovoce cloud examples/paper --keys cloud-keys --store run.db
     """
     logs.configure(options.log_level)
-    plan, rounds, algorithm = _in_own_process(_plan_of_cloud, folder, options)
+    plan, rounds, algorithm = _in_own_process(plan_of_cloud, folder, options)
 
     def serve() -> Awaitable[CloudResult]:
         from sottovoce.network.cloud import Cloud
@@ -204,7 +219,7 @@ def helper_command(folder: PublicFolder, options: HelperOptions) -> None:
     Example: sottovoce helper examples/paper --keys helper-keys --store helper.db
     """
     logs.configure(options.log_level)
-    plan = _in_own_process(_plan_of_helper, folder, options)
+    plan = _in_own_process(plan_of_helper, folder, options)
 
     def serve() -> Awaitable[None]:
         from sottovoce.network.helper import Helper
@@ -268,16 +283,26 @@ class AgentOptions:
     state: Path | None = option(
         None, "file for their states; NUMBERS.state in agents/ if not given"
     )
-    out: Path | None = option(None, "file for their answers, readable by its owner only")
+    out: Path | None = option(
+        None, "file for their answers, readable by its owner only; {run} is a run's number"
+    )
     log_level: str = "info"
 
-    def run(self, group: AgentGroup, saved: Path) -> AgentResult:
-        """Run agents until their run is over, and print how many rounds it had."""
+    def run(
+        self, group: AgentGroup, saved: Path, listed: Callable[[AgentResult, Array], object]
+    ) -> AgentResult:
+        """Run agents until their run is over, or the last of a series, and write their answers."""
         from sottovoce.network.agent import Agent
 
         saved = saved if self.state is None else self.state
         result = run_party(
-            lambda: Agent(group, cloud=self.cloud, keys=self.keys, saved=saved).run()
+            lambda: Agent(
+                group,
+                cloud=self.cloud,
+                keys=self.keys,
+                saved=saved,
+                on_result=lambda result: self.write(result, listed),
+            ).run()
         )
         if result.failed:
             errors.print(
@@ -288,21 +313,30 @@ class AgentOptions:
         rejected = "; not confirmed: the fallback is applied"
         verdict = rejected if result.confirmed is False else ""
         errors.print(f"done after {result.rounds:,} rounds{verdict}")
+        if result.run is None:
+            self.write(result, listed)
         return result
 
-    def write(self, result: AgentResult, listed: Callable[[Array], object]) -> None:
+    def write(self, result: AgentResult, listed: Callable[[AgentResult, Array], object]) -> None:
         """Write answers, each as ``listed`` has it, to a file that its owner alone can read."""
         from sottovoce.network.failures import DiskError
 
-        if (path := self.out) is None:
+        if self.out is None:
             return
-        answer = picked(result, "rounds", "x", "price", "confirmed", "setpoint", "deviation")
-        answer |= {name: listed(getattr(result, name)) for name in ("x", "setpoint", "deviation")}
+        number = {} if result.run is None else {"run": result.run.number}
+        path = Path(str(self.out).replace("{run}", str(number.get("run", ""))))
+        new = path.with_name(f"{path.name}.new")
+        answer: dict[str, object] = picked(
+            result, "rounds", "x", "price", "confirmed", "setpoint", "deviation"
+        )
+        names = ("x", "setpoint", "deviation")
+        answer |= number | {name: listed(result, getattr(result, name)) for name in names}
         try:
-            handle = os.open(path, os.O_CREAT | os.O_TRUNC | os.O_WRONLY, 0o600)
+            new.unlink(missing_ok=True)
+            handle = os.open(new, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
             with os.fdopen(handle, "w", encoding="utf-8") as file:
-                path.chmod(0o600)  # also where the file was there before
                 file.write(json_of(answer, indent=0))
+            new.replace(path)  # whoever reads it reads a whole one
         except OSError as error:
             raise DiskError(f"{path} cannot be written: {error.strerror}") from None
 
@@ -312,8 +346,9 @@ def agent_command(
     file: Annotated[Path, typer.Argument(help="the agent's own file, FOLDER/agents/3.toml")],
     options: AgentOptions,
 ) -> None:
-    """Run an agent until its run is over; it reconnects by itself, whatever happens.
+    """Run an agent until its run is over, or the last of a series; it reconnects by itself.
 
+    In a series its file is read anew for every run, and --out is written after every run.
     The folder must also hold problem.toml, the public part. Killed and started again, the agent
     goes on from its own saved state.
 
@@ -322,8 +357,7 @@ def agent_command(
     from sottovoce.network.agent_group import AgentGroup
 
     logs.configure(options.log_level)
-    result = options.run(AgentGroup.of_file(file), file.with_suffix(".state"))
-    options.write(result, lambda values: values)
+    options.run(AgentGroup.of_file(file), file.with_suffix(".state"), lambda result, values: values)
 
 
 @with_role_options
@@ -348,14 +382,14 @@ def gateway_command(
 
     logs.configure(options.log_level)
     group = AgentGroup.of_folder(folder, parse_range(agents))
-    result = options.run(group, folder / "agents" / f"{agents}.state")
 
-    def by_agent(values: Array) -> dict[str, Array]:
-        ends = accumulate(group.sizes)
-        rows = zip(group.agents, group.sizes, ends, strict=True)
+    def by_agent(result: AgentResult, values: Array) -> dict[str, Array]:
+        part = group.some(result.agents)
+        ends = accumulate(part.sizes)
+        rows = zip(part.agents, part.sizes, ends, strict=True)
         return {str(agent): values[end - size : end] for agent, size, end in rows}
 
-    options.write(result, by_agent)
+    result = options.run(group, folder / "agents" / f"{agents}.state", by_agent)
     outcome = picked(result, "rounds", "failed", "confirmed")
     out = None if options.out is None else str(options.out)
     show_result({"agents": len(group.agents), **outcome, "out": out}, json=json)

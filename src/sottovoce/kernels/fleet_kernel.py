@@ -15,7 +15,7 @@ from typing import Any, Final, final
 import numpy as np
 from numpy.typing import NDArray
 
-from sottovoce.formula.expression import Expression
+from sottovoce.formula.expression import Expression, symbol
 from sottovoce.formula.tape import Array
 from sottovoce.kernels import variant
 from sottovoce.kernels.core.plain import GRADIENT, INTERIOR, LANES, NEWTON, SCALAR, SEPARABLE
@@ -47,6 +47,7 @@ class FleetKernel:
         gradient: ``x_i -> df_i/dx_i`` of an agent's objective that is code, both of shape (d,),
             added to that of the fleet's formula.
         gradient_steps: whether agents take Algorithm 1's steps instead of minimising.
+        noisy: for steps, which slopes have noise, by term and component.
     """
 
     def __init__(
@@ -57,8 +58,10 @@ class FleetKernel:
         *,
         gradient: Callable[[Array], Array] | None = None,
         gradient_steps: bool = False,
+        noisy: Sequence[tuple[int, int]] = (),
     ) -> None:
         self.fleet, self.lower, self.upper = fleet, lower, upper
+        self._noisy = bool(noisy)
         self.count, self.d = lower.shape
         self.local_rows = 0 if gradient_steps or fleet.local is None else fleet.local.rows
         self._gradient = gradient
@@ -68,9 +71,11 @@ class FleetKernel:
         self.how = GRADIENT if gradient_steps else minimiser(fleet, form)
         lanes = self.how == SEPARABLE or (self.how in (GRADIENT, SCALAR) and self.count > 1)
         self.width = LANES if lanes and gradient is None else 1
-        parameters = _used_parameters(fleet)
+        noise = {symbol(f"noise of slope {e}"): np.zeros(self.count) for e in range(len(noisy))}
+        parameters = _used_parameters(fleet) | noise
+        coded, with_noise = gradient is not None, dict(zip(noisy, noise, strict=True))
         self.tapes, self._codes = fleet_tapes(
-            fleet, list(parameters), form, self.how, coded=gradient is not None
+            fleet, list(parameters), form, self.how, coded=coded, noise=with_noise
         )
         self._shared, self._sizes = _weights(fleet.sums, self.count, self.width)
         self._add_layout(list(parameters.values()), form)
@@ -128,6 +133,8 @@ class FleetKernel:
             "lane_sums": np.zeros(self._sizes["sum_rows"] * self.width),
             "result": np.zeros(self.d * self.width), "work": np.zeros(self._work),
         }  # fmt: skip
+        if self._noisy:  # a run writes its noise there
+            arrays["data"] = self._shared["data"].copy()
         core = self.kernels.FleetCore(self._sizes, self._shared | arrays, self.tapes)
         if self._gradient is not None:
             code = self._callback(self._gradient)

@@ -11,14 +11,15 @@ in their box; a scalar state takes a search for the sign change of its slope.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final, TypeAlias, final
+from types import MappingProxyType
+from typing import Any, Final, TypeAlias, final
 
 import numpy as np
 
 from sottovoce.formula.canonical import add, addends, divide, expand, factors, negate, substitute
-from sottovoce.formula.derive import gradient, hessian, is_affine, is_smooth
+from sottovoce.formula.derive import derivative, gradient, hessian, is_affine, is_smooth
 from sottovoce.formula.expression import ZERO, Expression, Op
 from sottovoce.kernels.core.plain import GRADIENT, INTERIOR, NEWTON, SCALAR, SEPARABLE
 from sottovoce.kernels.lower import Code, TapeBuilder, TapeCode
@@ -32,6 +33,7 @@ _MOST_ROWS = 2
 _TAPES = ("contributions", "pull", "slope", "step", "problem", "projection", "rows", "objective",
           "measure")  # fmt: skip
 _NO_CODE: Final[Code] = np.zeros(0, dtype=np.int32)
+_NO_NOISE: Final[Mapping[tuple[int, int], Any]] = MappingProxyType({})
 
 
 @final
@@ -186,12 +188,19 @@ def _quadratic(expr: Expression, symbols: Sequence[Expression]) -> bool:
 
 
 def fleet_tapes(
-    fleet: Fleet, parameters: Sequence[Expression], form: LocalForm, how: int, *, coded: bool
+    fleet: Fleet,
+    parameters: Sequence[Expression],
+    form: LocalForm,
+    how: int,
+    *,
+    coded: bool,
+    noise: Mapping[tuple[int, int], Expression] = _NO_NOISE,
 ) -> tuple[dict[str, tuple[Code, Code]], list[TapeCode]]:
     """Return the tapes by the names that ``FleetView`` has for them, and their code.
 
     ``how`` is the minimiser, or ``GRADIENT`` for Algorithm 1's steps; of an objective that is
-    ``coded`` the curvature is not known.
+    ``coded`` the curvature is not known. ``noise`` has the parameters that steps add to slopes
+    ``dh_t/dx_c``, by t and c; these noisy slopes are outputs of a step as well.
     """
     writer = _TapeWriter(fleet, parameters, form)
     objective, states, terms = fleet.objective, fleet.group.symbols, fleet.terms
@@ -199,8 +208,9 @@ def fleet_tapes(
     values = writer.values((*terms, objective))
     writer.finish("measure", values + writer.slopes(objective, states, terms))
     if how == GRADIENT:
-        values = writer.values(terms)
-        writer.finish("step", values + writer.slopes(objective, states, terms))
+        noisy = {(t, c): writer.noisy_slope(terms[t], states[c], w) for (t, c), w in noise.items()}
+        values = writer.values(terms) + writer.slopes(objective, states, terms, noisy)
+        writer.finish("step", [*values, *noisy.values()])
     if how == SCALAR:
         pull = writer.slopes(None, states, terms) + writer.slopes(objective, states, terms)
         smooth = not coded and all(map(is_smooth, (objective, *terms)))
@@ -259,21 +269,28 @@ class _TapeWriter:
         """The values of formulas."""
         return list(map(self.builder.value, formulas))
 
+    def noisy_slope(self, h: Expression, state: Expression, noise: Expression) -> int:
+        """``dh/dx_c + w``."""
+        return self.builder.operation("add", *self.values((derivative(h, state), noise)))
+
     def slopes(
         self,
         objective: Expression | None,
         variables: Sequence[Expression],
         terms: Sequence[Expression],
+        noisy: Mapping[tuple[int, int], int] = _NO_NOISE,
     ) -> list[int]:
-        """``df/dx_c + sum_t m_t dh_t/dx_c``."""
+        """``df/dx_c + sum_t m_t dh_t/dx_c``, where ``noisy`` has some ``dh_t/dx_c`` by t and c."""
         builder = self.builder
         stated_slopes = {} if objective is None else gradient(objective, variables)
         priced = [gradient(h, variables) for h in terms]
         slopes = []
-        for s in variables:
+        for c, s in enumerate(variables):
             parts = [] if objective is None else [builder.value(stated_slopes.get(s, ZERO))]
-            for m, dh in zip(self.prices, priced, strict=True):
-                if s in dh:
+            for t, (m, dh) in enumerate(zip(self.prices, priced, strict=True)):
+                if (t, c) in noisy:
+                    parts.append(builder.operation("mul", m, noisy[t, c]))
+                elif s in dh:
                     parts.append(builder.times(m, dh[s]))
             slopes.append(builder.fold("add", parts) if parts else builder.number(0.0))
         return slopes

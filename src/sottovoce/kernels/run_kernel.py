@@ -52,24 +52,25 @@ class Release:
     offset: Array  # the constants of the rows
     sigma: Array  # the standard deviation of every sum, 0 for none; in the units of the sums
     grid: Array | None  # of every sum under a plan, the offset then in grid steps; else None
-    seed: int  # of the stream of normals
+    seeds: tuple[int, ...]  # by run, of its stream of normals
+    entries: Sequence[float] = ()  # likewise sigma of every noisy entry of dg/dx, which follow
 
 
 @final
 class Run:
-    """One run of all fleets.
+    """One run of all fleets, or 16 of Algorithm 1 in lanes.
 
     Args:
         fleets: with their states; named agents are fleets of one.
-        release: offset, noise and grid.
+        release: offset, noise and grid; with several seeds the only fleet has an agent per run.
         cloud: C and the constants of dual averaging; None runs Algorithm 1.
         warm: what an earlier run's cloud learnt, to begin with.
         threads: how many, at most.
 
     Attributes:
         cloud: the cloud's state; None for Algorithm 1.
-        mu: the multipliers of Algorithm 1.
-        failed_round: the round in which numbers stopped being finite, or 0, an array of one.
+        mu: the multipliers of Algorithm 1, in lanes.
+        failed_round: by run the round in which numbers stopped being finite, or 0.
     """
 
     def __init__(
@@ -81,18 +82,20 @@ class Run:
         warm: PriceMemory | None = None,
         threads: int = 1,
     ) -> None:
-        p = release.offset.size
+        lanes = len(release.seeds)
+        p = release.offset.size * lanes
         self.fleets, self._release, self._cloud_of = list(fleets), release, cloud
         self._warm = warm
-        self.mu, self.failed_round = np.zeros(p), np.zeros(1)
+        self.mu, self.failed_round = np.zeros(p), np.zeros(lanes)
         self.cloud = self._new_cloud()
         self.chunks = _chunks(fleets, p)
         self.threads = 1 if variant() == "plain" else min(threads, self.chunks)
-        self._parts = np.zeros(3 * self.chunks * (p + len(MEASURES)))
-        noisy = np.flatnonzero(release.sigma)
-        self._order = np.full(p, -1, dtype=np.int64)
+        self._parts = np.zeros(3 * self.chunks * (p + len(MEASURES) * lanes))
+        sigma = np.concatenate([release.sigma, release.entries])
+        noisy = np.flatnonzero(sigma)
+        self._order = np.full(sigma.size, -1, dtype=np.int64)
         self._order[noisy] = np.arange(noisy.size)
-        self._sigma = np.array(release.sigma[noisy], dtype=np.float64)
+        self._sigma = sigma[noisy]
         self._helpers = [[f.kernel.core(f) for f in fleets] for _ in range(1, self.threads)]
         self._first = self._part(0)
 
@@ -113,8 +116,8 @@ class Run:
             until: where to stop.
             steps: a row per round: share, steer and theta with prices, gamma and alpha without.
             marks: the rounds after which to measure, among these; 0 is the start.
-            trace: per mark the sums, ``MEASURES``, the answer's prices and the last ones, filled
-                in.
+            trace: per mark the sums, ``MEASURES``, the answer's prices and the last ones, each in
+                lanes, filled in.
             transcript: a row of releases per round, filled in; empty for none.
         """
         counter = np.zeros(1, dtype=np.int64)
@@ -131,7 +134,7 @@ class Run:
 
     def _part(self, me: int) -> Any:
         """One thread's part; helpers work on copies of what is small."""
-        release, p = self._release, self._release.offset.size
+        release, lanes, p = self._release, len(self._release.seeds), self.mu.size
         cloud, mu, failed = self.cloud, self.mu, self.failed_round
         if me > 0:
             mu, failed = mu.copy(), failed.copy()
@@ -142,16 +145,18 @@ class Run:
         pairs = (self._sigma.size + 1) // 2
         sizes = {
             "me": me, "team": self.threads, "chunks": self.chunks, "pairs": pairs,
-            "seed": release.seed, "gridded": release.grid is not None,
+            "lanes": lanes, "gridded": release.grid is not None, "entries": len(release.entries),
         }  # fmt: skip
         arrays = {
-            "offset": release.offset, "sigma": self._sigma, "order": self._order,
+            "offset": np.repeat(release.offset, lanes), "sigma": self._sigma, "order": self._order,
             "grid": np.ones(p) if release.grid is None else release.grid,
             "normals": np.zeros(2 * pairs * LANES), "parts": self._parts, "y": np.zeros(p),
-            "failed": failed, "mu": mu,
+            "failed": failed, "mu": mu, "seeds": np.array(release.seeds, dtype=np.uint64),
             "pointers": np.zeros(max(1, len(self.fleets)), dtype=np.uint64),
         }  # fmt: skip
         fleets = [f.core for f in self.fleets] if me == 0 else self._helpers[me - 1]
+        data = fleets[0].arrays["data"]
+        arrays["entry_noise"] = data[data.size - len(release.entries) * lanes :]
         return core().RunCore(sizes, arrays, fleets, None if cloud is None else cloud.core)
 
 
@@ -201,8 +206,9 @@ class PythonRun:
         trace: Array,
         transcript: Array,
     ) -> None:
+        trace, transcript = trace[..., 0], transcript[..., 0]  # one run, without lanes
         noisy = np.flatnonzero(self._release.sigma)
-        z = normals(self._release.seed, until - done, noisy.size, done=done)
+        z = normals(self._release.seeds[0], until - done, noisy.size, done=done)
         numbers, mark = steps.tolist(), 0
         if done == 0 and marks.size > 0 and marks[0] == 0:
             trace[0], mark = self._measured(), 1

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from sottovoce.network.cloud import Cloud as Cloud
     from sottovoce.network.helper import Helper as Helper
     from sottovoce.network.relay import Relay as Relay
+    from sottovoce.network.series import Series as Series
 
 Straggler: TypeAlias = Literal["fallback", "hold", "wait"]
 """What counts in a round for an agent that misses its deadline: its public fallback contribution or
@@ -25,7 +26,7 @@ STALL_SECONDS: Final = 60.0  # a run without a round for this long is stalled
 LINGER_SECONDS: Final = 30.0  # how long a cloud waits at the end for agents that missed it
 CERTIFICATE_DAYS: Final = 397  # renew with ``identity issue`` before a certificate ends
 
-_MODULES = {name: name.lower() for name in ("Agent", "Cloud", "Helper", "Relay")}
+_MODULES = {name: name.lower() for name in ("Agent", "Cloud", "Helper", "Relay", "Series")}
 _MODULES["AgentGroup"] = "agent_group"
 
 

@@ -15,15 +15,15 @@ import msgspec
 import numpy as np
 
 from sottovoce.arguments import instance, path_of, websocket_address
-from sottovoce.errors import NetworkError
+from sottovoce.errors import NetworkError, SottovoceError
 from sottovoce.network.agent_group import AgentGroup
-from sottovoce.network.config import read_config, welcome_objection
+from sottovoce.network.config import SeriesRun, read_config, welcome_objection
 from sottovoce.network.failures import RefusedError
 from sottovoce.network.identity.tls import CLOUD
 from sottovoce.network.journal import MEMORY, Journal
 from sottovoce.network.local_round import LocalRound, Which
 from sottovoce.network.observe.logs import note
-from sottovoce.network.protocol.actions import Apply, Finish, Memory, Save, SendUp, Stop
+from sottovoce.network.protocol.actions import Action, Apply, Finish, Memory, Save, SendUp, Stop
 from sottovoce.network.protocol.agent_machine import AgentMachine
 from sottovoce.network.protocol.codec import decode_from_cloud, encode, pack, unpack
 from sottovoce.network.protocol.messages import Code, Welcome
@@ -34,7 +34,7 @@ from sottovoce.privacy.trust import TRUST_STATEMENTS
 from sottovoce.problem.agents import Array
 
 if TYPE_CHECKING:
-    from sottovoce.network.identity.pledges import HelperKnown
+    from sottovoce.network.masks import HelperKnown
 
 
 _REMEDIES: Final[Mapping[Code, str]] = {
@@ -76,10 +76,17 @@ goes on whatever it raises; the log tells of it.
 """
 
 
+Prepare = Callable[[SeriesRun], AgentGroup]
+"""Called when a run of a series opens; returns all agents of the connection as they are now.
+
+If it raises, the agents take part as they were before: that it failed may be private.
+"""
+
+
 @final
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class AgentResult:
-    """Where an agent ended."""
+    """Where an agent ended, in the only run or in one of a series."""
 
     x: Array  # the answer, of all agents one after the other: averaged states, or the last
     last_x: Array
@@ -89,6 +96,12 @@ class AgentResult:
     deviation: Array  # of x by noise, as ``LocalRound.deviation`` has it; NaN if not known
     confirmed: bool | None  # passed the test at the end, and lacks no round; None: no test
     setpoint: Array  # what is to be applied: the answer or the fallback
+    agents: tuple[int, ...]  # those of the connection that took part, from 1
+    run: SeriesRun | None = None  # which run of the series it was
+
+
+OnResult = Callable[[AgentResult], None]
+"""Called at the end of every run of a series."""
 
 
 @final
@@ -103,7 +116,8 @@ class AgentStore(Journal):
         super().__init__(path, "agent", durable=False)
         body = self._notes.pop(MEMORY, None)
         self.memory = start if body is None else _decoder.decode(body)
-        if len(self.memory.x) != len(start.x):
+        alone = not self.memory.runs  # of a series a run may have fewer agents
+        if len(self.memory.x) > len(start.x) or (alone and len(self.memory.x) < len(start.x)):
             self.close()
             raise NetworkError(f"{self.name} was saved by other agents: choose another file")
 
@@ -119,11 +133,14 @@ class Agent:
     """An agent, or a gateway that hosts several.
 
     Args:
-        group: the agents behind this connection, with their objectives.
+        group: the agents behind this connection, with their objectives; in a series one that was
+            read from a folder is read anew for every run.
         cloud: the cloud's address, ``wss://host:port``.
         keys: folder with ca.pem, cert.pem and key.pem.
         saved: file of its state, from which it continues after a restart.
         on_state: callback with the setpoint to apply.
+        prepare: callback for the agents' part in a run of a series, in place of the folder.
+        on_result: callback with the end of every run of a series.
         allow_simulated: take part in a run whose noise is simulated, hence not private.
         longest_pause: seconds between attempts to reconnect, at most.
     """
@@ -134,6 +151,8 @@ class Agent:
     keys: str | os.PathLike[str]
     saved: str | os.PathLike[str]
     on_state: OnState | None = None
+    prepare: Prepare | None = None
+    on_result: OnResult | None = None
     allow_simulated: bool = False
     longest_pause: float = LONGEST_PAUSE
 
@@ -144,12 +163,15 @@ class Agent:
         self._helper: HelperKnown | None = None
         self._failed = 0
         self._round: LocalRound | None = None
+        self._series: SeriesRun | None = None
+        self._part = self.group  # those who take part in the run
+        self._result: AgentResult
         self._price = np.zeros(0)
         self._confirmed: bool | None = None
         self._machine: AgentMachine
 
     async def run(self) -> AgentResult:
-        """Take part until the run is done.
+        """Take part until the run is done, or the last run of a series.
 
         Raises:
             RefusedError: the cloud refuses this agent, or is not the cloud it used to be.
@@ -167,7 +189,7 @@ class Agent:
             role=CLOUD if split else "",
         )
         if split:
-            from sottovoce.network.identity.pledges import HelperKnown  # loads cryptography
+            from sottovoce.network.masks import HelperKnown  # loads cryptography
 
             self._helper = HelperKnown(self._keys, self.group.agents)
         note("trust", words=TRUST_STATEMENTS["split" if split else "one"])
@@ -192,9 +214,9 @@ class Agent:
             await Runner("agent", handlers, Outcome()).follow(client, self._machine)
         finally:
             saved.close()
-        return self._result(self._machine.memory)
+        return self._result
 
-    def _result(self, memory: Memory) -> AgentResult:
+    def _ended(self, memory: Memory) -> AgentResult:
         x = unpack(memory.answer)
         deviation, setpoint = np.full(x.size, np.nan), x
         if self._round is not None:
@@ -209,14 +231,17 @@ class Agent:
             deviation=deviation,
             confirmed=self._confirmed,
             setpoint=setpoint,
+            agents=self._part.agents,
+            run=self._series,
         )
 
     def _join(self, welcome: Welcome) -> LocalRound:
         first = self._round is None
-        self._round = LocalRound(self.group, welcome)
+        self._round = LocalRound(self._part, welcome)
         if first:
             self._warn(self._round)
-        note("joined", agents=self.group.agents, round=welcome.round)
+        number = {} if self._series is None else {"run": self._series.number}
+        note("joined", agents=self._part.agents, round=welcome.round, **number)
         if self._round.keeps and self._machine.memory.missed:
             note("answer-gap", level=logging.WARNING, words=_GAP)
         return self._round
@@ -224,24 +249,39 @@ class Agent:
     async def _apply(self, action: Apply) -> None:
         if action.failed:
             level = logging.DEBUG if self._failed else logging.ERROR
-            failed = [self.group.agents[place] for place in action.failed]
+            failed = [self._part.agents[place] for place in action.failed]
             note("state-substituted", level=level, agents=failed, round=action.k)
             self._failed += len(action.failed)
         await self._drive(action.k, action.answer)
 
-    async def _finish(self, action: Finish) -> None:
+    async def _finish(self, action: Finish) -> list[Action]:
         self._price, self._confirmed = action.price, action.confirmed
         if action.confirmed:
             await asyncio.sleep(action.wait)
         if action.confirmed is not None:
             await self._drive(self._machine.memory.round, unpack(self._machine.memory.answer))
+        self._result = self._ended(self._machine.memory)
+        if self._series is not None and self.on_result is not None:
+            try:
+                self.on_result(self._result)
+            except Exception as error:
+                note("on-result-failed", level=logging.ERROR, error=type(error).__name__)
+        if not action.again:
+            return []
+        self._round, self._failed = None, 0
+        return self._machine.next_run()
 
     async def _drive(self, k: int, answer: Array) -> None:
         """Call ``on_state`` with what is to be applied after round k."""
-        if self.on_state is None or self._round is None:
+        if self.on_state is None:
             return
+        if self._round is not None:
+            setpoint, which = self._round.applied(answer, self._confirmed)
+        else:  # the run ended while this process was away
+            start, safe = self.group.start, self.group.fallback
+            setpoint, which = np.where(np.isnan(safe), start, safe), "fallback"
         try:
-            pending = self.on_state(k, *self._round.applied(answer, self._confirmed))
+            pending = self.on_state(k, setpoint, which)
             if inspect.isawaitable(pending):
                 await pending
         except Exception as error:
@@ -261,10 +301,20 @@ class Agent:
 
     def _objection(self, welcome: Welcome) -> str | None:
         """What is wrong with a run: with who adds the noise an agent goes by its own keys."""
-        cloud = self.group.cloud
-        wrong = welcome_objection(welcome, cloud, allow_simulated=self.allow_simulated)
+        try:
+            group = self._prepared(read_config(welcome.config).series)
+        except SottovoceError as error:
+            return str(error)
+        wrong = welcome_objection(welcome, group.cloud, allow_simulated=self.allow_simulated)
+        memory, run = self._machine.memory, self._series
+        if run and not memory.config and memory.runs.get(run.origin, 0) >= run.number:
+            wrong = "the series has gone back to an earlier run: its store was rolled back"
         if wrong is not None:
             return wrong
+        self.group = group
+        self._part = group.some([a for a in group.agents if a not in set(welcome.sits_out)])
+        runs = {} if self._series is None else {self._series.origin: self._series.number}
+        self._machine.begin(self._part.start, runs)
         split = read_config(welcome.config).split
         if self._helper is None:
             return "the run has a helper, and these keys know none" if split else None
@@ -273,6 +323,21 @@ class Agent:
         if not self._helper.pledged(hashlib.sha256(welcome.config.encode()).digest(), welcome):
             return "the helper has not signed what the cloud asks for"
         return None
+
+    def _prepared(self, run: SeriesRun | None) -> AgentGroup:
+        """The agents as they are in a run: of a series their private data are read anew."""
+        if run is None or (self._series == run and self._round is not None):
+            return self.group
+        self._series = run
+        if self.prepare is None:
+            return self.group.renewed(run.public)
+        try:
+            group = self.prepare(run)
+        except Exception as error:
+            note("private-data-unread", level=logging.ERROR, error=type(error).__name__)
+            return self.group
+        same = group.agents == self.group.agents
+        return instance("prepare", group if same else None, AgentGroup, "the same agents")
 
     def _frame_limit(self) -> int:
         """What an honest cloud's largest message holds at most."""

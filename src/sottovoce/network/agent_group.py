@@ -18,7 +18,7 @@ from sottovoce.network.observe.logs import note
 from sottovoce.problem.agents import Array, read_only
 from sottovoce.problem.code import Watched
 from sottovoce.problem.feasible import read_fallback, require_nonempty
-from sottovoce.problem.files.load import load_problem
+from sottovoce.problem.files.load import Public, load_problem
 from sottovoce.problem.fleets import Fleet, agent_fleet
 from sottovoce.problem.local import local_rows, local_set
 from sottovoce.problem.problem import CloudView, Problem
@@ -51,6 +51,7 @@ class AgentGroup:
         start: x(1) of all of them, one after the other.
         fallback: what they apply while there is no answer, likewise; NaN where it is their start.
         groups: what each group of them knows.
+        folder: where they were read, to be read anew for every run of a series.
     """
 
     cloud: CloudView
@@ -58,12 +59,51 @@ class AgentGroup:
     start: Array
     groups: tuple[LocalGroup, ...]
     fallback: Array
+    folder: Path | None = None  # where it was read
 
     @property
     def sizes(self) -> list[int]:
         """How many numbers the state of each agent has."""
         groups = [member.fleet.group for member in self.groups]
         return [group.dim for group in groups for _ in range(group.count)]
+
+    def some(self, agents: Sequence[int]) -> AgentGroup:
+        """Return some of these agents."""
+        if tuple(agents) == self.agents:
+            return self
+        stays = np.isin(self.agents, agents)
+        groups, first = [], 0
+        for member in self.groups:
+            count = member.fleet.group.count
+            places = np.flatnonzero(stays[first : first + count])
+            if places.size:
+                groups.append(replace(member, fleet=member.fleet.some(places)))
+            first += count
+        states = np.repeat(stays, self.sizes)
+        return replace(
+            self,
+            agents=tuple(agents),
+            groups=tuple(groups),
+            start=read_only(self.start[states]),
+            fallback=read_only(self.fallback[states]),
+        )
+
+    def renewed(self, public: Public) -> AgentGroup:
+        """Return these agents with their files read anew, under other public numbers.
+
+        Where their own files cannot be used, which nobody may learn, the data read before count.
+
+        Raises:
+            ProblemError: the public numbers are not of this problem.
+        """
+        if self.folder is None:
+            return self
+        cloud = load_problem(self.folder, agents=(), public=public).cloud
+        try:
+            return AgentGroup.of_folder(self.folder, self.agents, public=public)
+        except Exception as error:
+            note("private-data-unread", level=logging.ERROR, error=type(error).__name__)
+            return replace(self, cloud=cloud)
 
     @staticmethod
     def of_problem(problem: Problem, agents: Sequence[int | str]) -> AgentGroup:
@@ -102,10 +142,16 @@ class AgentGroup:
         return AgentGroup.of_folder(file.absolute().parent.parent, [int(file.stem)])
 
     @staticmethod
-    def of_folder(folder: str | Path, agents: Sequence[int]) -> AgentGroup:
-        """Return agents, numbered from 1, of a folder that may lack all other private files."""
-        problem = load_problem(folder, agents=agents)
-        return AgentGroup.of_problem(problem, [agent - 1 for agent in agents])
+    def of_folder(
+        folder: str | Path, agents: Sequence[int], *, public: Public | None = None
+    ) -> AgentGroup:
+        """Return agents, numbered from 1, of a folder that may lack all other private files.
+
+        ``public`` numbers take the place of those in problem.toml's table ``[public]``.
+        """
+        problem = load_problem(folder, agents=agents, public=public)
+        group = AgentGroup.of_problem(problem, [agent - 1 for agent in agents])
+        return replace(group, folder=path_of("folder", folder))
 
     @staticmethod
     def of_gradient(

@@ -3,51 +3,26 @@
 from __future__ import annotations
 
 import logging
-import os
 import time
 from collections.abc import Callable, Coroutine
 from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from typing import Any, Final, final
 
-from sottovoce.algorithm.algorithm import Algorithm
-from sottovoce.algorithm.dual_averaging import DualAveraging
 from sottovoce.algorithm.price_memory import PriceMemory
 from sottovoce.arguments import websocket_address
-from sottovoce.errors import InputError
-from sottovoce.network import DEADLINE_SECONDS, STALL_SECONDS, Straggler
-from sottovoce.network.config import Noise, RunConfig
 from sottovoce.network.identity.tls import HELPER
-from sottovoce.network.observe.live_page import Live
 from sottovoce.network.observe.logs import note
-from sottovoce.network.observe.operator_pages import Facts, Pages
-from sottovoce.network.protocol.actions import Record
 from sottovoce.network.protocol.cloud_machine import CloudMachine, CloudPhase
 from sottovoce.network.protocol.codec import decode_from_helper, encode
-from sottovoce.network.protocol.messages import HELPER_PROTOCOLS, LONGEST_WAIT, FromHelper
-from sottovoce.network.protocol.receipt import ReceiptSigner
-from sottovoce.network.round_arithmetic import (
-    Rounds,
-    SimulatedSampler,
-    deployed_sampler,
-    noisy_sigma,
-)
-from sottovoce.network.runner import CloudRunner, call_soon
-from sottovoce.network.service import Service
-from sottovoce.network.setup import (
-    check_halves,
-    check_request,
-    make_config,
-    round_deadlines,
-    round_key,
-    setup_of,
-)
-from sottovoce.network.store import CloudStore, check_store, resumed
+from sottovoce.network.protocol.messages import HELPER_PROTOCOLS, FromHelper
+from sottovoce.network.run_service import RunService
+from sottovoce.network.runner import call_soon
+from sottovoce.network.setup import check_halves, check_request
+from sottovoce.network.store import CloudStore
 from sottovoce.network.transport.client import Client
 from sottovoce.network.transport.helper_link import LONGEST_PAUSE, HelperLink
-from sottovoce.network.transport.limits import CONFIG_BYTES, Limits
-from sottovoce.network.transport.server import Server
-from sottovoce.privacy.ledger import Ledger
+from sottovoce.network.transport.limits import CONFIG_BYTES
 from sottovoce.privacy.noise_plan import NoisePlan
 from sottovoce.privacy.trust import TRUST_STATEMENTS
 from sottovoce.problem.agents import Array
@@ -74,7 +49,7 @@ class CloudResult:
 
 @final
 @dataclass(eq=False, repr=False)
-class Cloud(Service[CloudResult]):
+class Cloud(RunService[CloudResult]):
     """A cloud for one run of one plan.
 
     Args:
@@ -93,8 +68,8 @@ class Cloud(Service[CloudResult]):
             With "wait" the run waits for every agent, without end.
         deadline: seconds that a round waits for agents, 10 by default. Who missed one, and is not
             connected, is not waited for.
-        first_deadline: the same of the first round of this process, 60 by default, from the first
-            contribution on: until then it waits.
+        first_deadline: the same of the first round of this process, 60 by default; that of a new
+            run counts from the first contribution on, and waits for it.
         ledger: accounts of the agents; the run is charged there before round 1, and every round
             is fenced there before it is sent.
         seed: simulate noise as ``simulate`` does with this seed; nothing is private then, and
@@ -111,86 +86,41 @@ class Cloud(Service[CloudResult]):
 
     plan: NoisePlan
     _: KW_ONLY
-    rounds: int
-    keys: str | os.PathLike[str]
-    store: str | os.PathLike[str]
-    listen: tuple[str, int] = ("127.0.0.1", 0)
-    algorithm: Algorithm | None = None
     warm_start: PriceMemory | None = None
-    straggler: Straggler = "fallback"
-    deadline: float | None = None
-    first_deadline: float | None = None
-    ledger: Ledger | None = None
-    seed: int | None = None
-    keep_states: bool = False
-    apply_after: float = 0.0
-    stall: float = STALL_SECONDS
     new: bool = False
     helper: str | None = None
-    health_listen: tuple[str, int] | None = None
 
     def __post_init__(self) -> None:
         plan = self.plan
-        self._deadlines = round_deadlines(
-            self.straggler, (self.first_deadline, self.deadline), DEADLINE_SECONDS
-        )
+        super().__post_init__()
         check_request(plan, self.rounds, self.straggler)
-        if not 0.0 <= self.apply_after <= LONGEST_WAIT:  # NaN is refused, too
-            raise InputError(
-                f"apply_after must be 0 to {LONGEST_WAIT:.0f} seconds, got "
-                f"apply_after={self.apply_after}"
-            )
         check_halves(plan, helper=self.helper is not None, simulated=self.seed is not None)
         if self.helper is not None:
             websocket_address("helper", self.helper)
-        if not self.stall > 0:
-            raise InputError(f"stall must be a positive number of seconds, got {self.stall}")
-        super().__init__(range(1, plan.cloud.agents + 1))
+        self._open_to(plan.cloud.agents)
         self._began = 0.0
-        self._rounds: Rounds
-        self._store: CloudStore
         self._machine: CloudMachine
-        self._runner: CloudRunner
-        self._live: Live
-        self._pages: Pages
 
     @property
     def round(self) -> int:
         """Rounds released so far."""
         return self._machine.round - 1
 
-    @property
-    def viewers(self) -> int:
-        """How many live pages are open."""
-        return self._live.viewers
-
     async def _start(self) -> None:
         """Open the store, take the run's place in the ledger, and listen."""
         self._store = CloudStore(self.store, keep_states=self.keep_states, new=self.new)
-        config = self._resume()
-        machine, setup = self._machine, self._machine.setup
-        numbers = self.plan.cloud.size if setup.states else setup.prices
-        server = Server(
-            self._authorization,
-            machine,
-            self._runner,
-            Limits(agents=setup.agents, numbers=numbers),
-            metrics=self._metrics,
-        )
+        config, plan = self._config(self.plan, self._store.run.run_id, self.warm_start), self.plan
+        self._store.pin(config)
+        self._take_up(plan, config, plan.charges(), self.warm_start)
+        machine = self._machine
         helper = None if self.helper is None else self._join_halves(self.helper)
-        self._live = Live(
-            self._metrics, self.plan, config, self.ledger, lambda: machine.last, self._facts
-        )
-        self._live.add_to(server)
-        self._pages = Pages(self._folder, self._metrics, self._facts)
-        self._pages.add_to(server.app)
-        note("trust", words=TRUST_STATEMENTS[self.plan.trust.kind])
-        await self._serve(server, machine.round)
+        note("trust", words=TRUST_STATEMENTS[plan.trust.kind])
+        numbers = plan.cloud.size if machine.setup.states else machine.setup.prices
+        await self._listen(machine, self._runner, numbers)
         self._began = time.perf_counter()
         self._runner.start()
         if helper is not None:
             self._supervisor.start("helper", helper())
-        self._supervisor.start("live", self._live.run())
         if machine.phase is CloudPhase.DONE:
             note("run-over", level=logging.WARNING, words=_OVER)
 
@@ -204,50 +134,6 @@ class Cloud(Service[CloudResult]):
             confirmed=self._machine.confirmed,
             memory=self._rounds.memory(self.rounds),
         )
-
-    async def stop(self) -> None:
-        """Tell the live pages how it ended, close every connection and give the store back."""
-        try:
-            self._runner.stop()
-            await self._live.close()
-        finally:
-            await super().stop()
-
-    def _resume(self) -> RunConfig:
-        """Continue the run in the store, or begin one; return its configuration."""
-        store, plan, seed = self._store, self.plan, self.seed
-        algorithm = DualAveraging() if self.algorithm is None else self.algorithm
-        noise: Noise = "secure" if seed is None else "simulated"
-        run_id = store.run.run_id
-        warm = self.warm_start
-        config = make_config(
-            plan,
-            algorithm,
-            rounds=self.rounds,
-            noise=noise,
-            run_id=run_id,
-            warm_start=None if warm is None else warm.fingerprint,
-        )
-        setup = setup_of(plan, config)  # refuses what cannot be carried out, before it is paid for
-        store.pin(config)
-        check_store(plan, store)
-        self._charge(self.ledger, plan, run_id, "cloud")
-        if seed is None:
-            sampler = deployed_sampler(plan)
-        else:
-            sampler = SimulatedSampler(noisy_sigma(plan), seed, done=store.released)
-        self._rounds = rounds = Rounds(plan, algorithm, sampler, self.rounds, warm)
-        last, silent = resumed(store, rounds, setup, secure=seed is None)
-        receipts = ReceiptSigner(round_key(self._folder), config.hash)
-        self._machine = machine = CloudMachine(
-            setup, receipts, store.digest, last=last, straggler=self.straggler, silent=silent
-        )
-        self._runner = runner = CloudRunner(
-            machine, rounds, store, self._outcome, refused=self._metrics.refused
-        )
-        runner.fence, runner.completed = self._fence, self._completed
-        runner.deadlines, runner.apply_after = self._deadlines, self.apply_after
-        return config
 
     def _join_halves(self, helper: str) -> Callable[[], Coroutine[Any, Any, None]]:
         """Have the helper asked, and a question that was asked before asked again.
@@ -276,44 +162,3 @@ class Cloud(Service[CloudResult]):
         if parts is not None and machine.phase is CloudPhase.COLLECTING:
             runner.on(machine.remembered, parts)
         return partial(link.follow, client)
-
-    def _completed(self, record: Record, last: tuple[int, ...]) -> None:
-        self._attendance.completed(last)
-        self._metrics.round(held=len(record.held))
-
-    def _troubles(self) -> list[str]:
-        if not self.opened.is_set():
-            return super()._troubles()
-        return [trouble["code"] for trouble in self._facts().troubles]
-
-    def _prometheus(self) -> bytes:
-        return self._pages.metrics() if self.opened.is_set() else super()._prometheus()
-
-    def _every_second(self) -> None:
-        self._attendance.update(self._machine)
-
-    def _facts(self) -> Facts:
-        machine = self._machine
-        self._every_second()
-        over = machine.phase is CloudPhase.DONE
-        return Facts(
-            run=self._store.run.run_id,
-            phase=machine.phase.name.lower(),
-            round=machine.round - 1,
-            rounds=self.rounds,
-            connected=len(machine.present),
-            agents=self.plan.cloud.agents,
-            price=tuple(machine.answer.tolist()),
-            gdp_mu=float(self.plan.gdp_mu.max()),
-            failed=self._outcome.failure is not None,
-            unread_seconds=self._authorization.unread_seconds,
-            seconds_since_round=0.0 if over else round(self._metrics.waited, 3),
-            stall=self.stall,
-            missing=self._attendance.missing,
-            absent=self._attendance.absent(),
-            last_to_answer=self._attendance.last_to_answer(),
-            unreadable=self._authorization.unreadable,
-            held=self._metrics.held,
-            refused=dict(self._metrics.refused),
-            turned_away=dict(self._metrics.turned_away),
-        )

@@ -21,6 +21,15 @@ from sottovoce.problem.problem import CloudView
 Noise = Literal["secure", "simulated"]
 
 
+class SeriesRun(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which run of a series it is."""
+
+    name: str
+    origin: str  # made with the series' store: a rolled-back one cannot pass for another series
+    number: int  # from 1, rising
+    public: dict[str, float | list[float]] = {}  # in place of the table [public] of problem.toml
+
+
 class RunConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What a run is, in one canonical text."""
 
@@ -31,6 +40,7 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     rounds: int  # T
     noise: Noise  # "simulated" keeps nothing private
     warm_start: str | None = None  # fingerprint of the prices and the slope that it begins with
+    series: SeriesRun | None = None
     # What the plan hides ("hide", with "radius", None for everything, and "rounds"), by which
     # agents choose a substitute where their code fails, and for people the worst agent's figures.
     promise: Mapping[str, Any]
@@ -38,7 +48,7 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     @property
     def text(self) -> str:
         """Canonical JSON: sorted keys, no spaces."""
-        return json.dumps(msgspec.structs.asdict(self), sort_keys=True, separators=(",", ":"))
+        return json.dumps(msgspec.to_builtins(self), sort_keys=True, separators=(",", ":"))
 
     @property
     def hash(self) -> bytes:

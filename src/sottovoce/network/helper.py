@@ -20,10 +20,11 @@ from sottovoce.errors import InputError, PrivacyError
 from sottovoce.network import LINGER_SECONDS
 from sottovoce.network.config import RunConfig, algorithm_of, read_config
 from sottovoce.network.helper_rounds import HelperRounds
-from sottovoce.network.identity.pledges import HelperKeys
 from sottovoce.network.identity.tls import CLOUD
 from sottovoce.network.journal import Journal
+from sottovoce.network.masks import HelperKeys
 from sottovoce.network.observe.logs import note
+from sottovoce.network.observe.operator_pages import FATAL, health_answer
 from sottovoce.network.protocol.actions import Action, AnswerRound
 from sottovoce.network.protocol.cloud_machine import CloudPhase
 from sottovoce.network.protocol.codec import decode_to_helper
@@ -123,7 +124,7 @@ class Helper(Service[None]):
         if config is None or self._store.run.config not in ("", text):
             return Code.OTHER_RUN
         answers = HelperRounds(self.plan, config, self._keys, self._sampler)
-        self._charge(self.ledger, self.plan, config.run_id, "helper")
+        self._charge(self.ledger, self.plan.charges(), config.run_id, "helper")
         if not self._store.run.config:
             self._store.bind(text)
         self._answers = answers
@@ -156,11 +157,10 @@ class Helper(Service[None]):
         note("answered", level=logging.DEBUG, round=answered.k)
         return self._machine.committed(answered)
 
-    async def _healthz(self, request: web.Request) -> web.Response:
+    async def _healthz(self, _: web.Request) -> web.Response:
         failure = self._outcome.failure
-        troubles = [] if failure is None else [type(failure).__name__]
-        page = {"healthy": not troubles, "troubles": troubles, "round": self.round}
-        return web.json_response(page, status=503 if troubles else 200)
+        wrong = [] if failure is None else [{"code": FATAL, "reason": type(failure).__name__}]
+        return health_answer(wrong)
 
     def _every_second(self) -> None:
         over = self._machine.phase is CloudPhase.DONE and not self._machine.peer

@@ -9,8 +9,7 @@ from typing import Final, Protocol, final
 import numpy as np
 
 from sottovoce.network.config import RunConfig
-from sottovoce.network.identity.pledges import HelperKeys, terms_of
-from sottovoce.network.masks import ReadAhead, Stream
+from sottovoce.network.masks import HelperKeys, ReadAhead, Stream, terms_of
 from sottovoce.network.protocol.actions import AnswerRound, JournalRow
 from sottovoce.network.protocol.codec import Integers, pack_whole
 from sottovoce.network.protocol.receipt import next_digest

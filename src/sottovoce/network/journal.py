@@ -16,7 +16,7 @@ import hashlib
 import os
 import uuid
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
@@ -26,13 +26,14 @@ from msgspec.structs import replace
 
 from sottovoce.database import Database, Statement, address_of, connect, transaction
 from sottovoce.network.failures import HaltedError, StoreError
-from sottovoce.network.journal_file import (
+from sottovoce.network.journal_place import (
     APPLICATION,
     BEGIN_ANEW,
     SCHEMA,
     SECONDS,
     TABLES,
     JournalFile,
+    JournalSchema,
     Marker,
     Reached,
     damaged,
@@ -40,7 +41,6 @@ from sottovoce.network.journal_file import (
     translated,
     utc,
 )
-from sottovoce.network.journal_schema import JournalSchema
 from sottovoce.network.protocol.actions import JournalRow
 from sottovoce.network.protocol.messages import Code
 from sottovoce.network.protocol.receipt import next_digest
@@ -49,7 +49,8 @@ if TYPE_CHECKING:  # agents have no ledger
     from sottovoce.privacy.fence import Fence
 
 Role: TypeAlias = Literal["cloud", "helper", "agent"]
-Status: TypeAlias = Literal["running", "done", "halted", "failed"]
+Status: TypeAlias = Literal["running", "done", "unanswered", "halted", "failed"]
+"""A run of a series that failed is "unanswered": others follow in the same journal."""
 
 ENDED: Final = {"halted": "was halted", "failed": "has failed"}
 
@@ -71,6 +72,7 @@ class RunNote(Struct, frozen=True, kw_only=True):
     run_id: str  # names it for ever; a cloud's names the run
     created: str  # when it began, UTC
     config: str = ""  # empty before the first start
+    before: str = ""  # the run before it in this journal, of a series
     status: Status = "running"  # or interrupted
     reason: str = ""  # why it was halted or failed
     # Refusals by code and first agent: how many, when the first and the last, and in which round.
@@ -221,6 +223,23 @@ class Journal(JournalReader):
             # by this one.
             with translated(self.name):
                 self._place.settle(self._database)
+
+    def begin(self, run_id: str, config: str, notes: Mapping[str, bytes]) -> None:
+        """Forget the run that is over, durably, and begin another with these notes: of a series."""
+        run = RunNote(
+            role=self._role, run_id=run_id, created=utc(), config=config, before=self.run.run_id
+        )
+        database = self._database
+        with translated(self.name), transaction(database, write=True):
+            self._place.hold(database)
+            database.execute("DELETE FROM rounds")
+            database.execute("DELETE FROM notes WHERE name = ?", (MEMORY,))
+            for name, value in {**notes, _RUN: _encoder.encode(run)}.items():
+                database.execute(_NOTE, _note(name, value))
+        self.run, self.last, self._flushed, self._fence = run, None, True, None
+        self._marker.write(Reached(run_id=run_id))
+        with translated(self.name):
+            self._place.settle(database)
 
     def join(self, fence: Fence) -> bool:
         """Raise a fence in the transaction of each round, if its ledger is in this database."""
@@ -379,6 +398,9 @@ class Journal(JournalReader):
             reached = Reached(run_id=run_id, rounds=self.released, digest=digest, halted=ended)
             self._marker.write(reached)
         forgot = reached.halted and not ended
+        if run_id != reached.run_id == self.run.before and not (self.released or reached.halted):
+            reached = Reached(run_id=run_id)  # killed before the marker was written
+            self._marker.write(reached)
         if reached.run_id != run_id or reached.rounds > self.released or forgot:
             raise _lost(self.name, reached, self.released)
         if reached.rounds and self.digest(reached.rounds) != reached.digest:

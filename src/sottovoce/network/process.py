@@ -63,6 +63,23 @@ async def _run_until_signal(
         await asyncio.sleep(TLS_CLOSE_SECONDS)
 
 
+def end_with_parent() -> None:
+    """Have a process of ``multiprocessing`` end with the one that started it, however that ends.
+
+    A pool of ``concurrent.futures`` would outlive a process that is killed.
+    """
+    from multiprocessing import parent_process
+
+    parent = parent_process()
+    assert parent is not None  # noqa: S101  it was started by another
+
+    def wait() -> None:
+        parent.join()
+        os._exit(1)
+
+    threading.Thread(target=wait, daemon=True).start()
+
+
 @final
 class Supervisor:
     """Starts background tasks and tells ``failed`` of each that ends before ``stop``, and why.

@@ -134,12 +134,7 @@ class Relay(Service[int]):
         note("done", rounds=self._machine.below.setup.rounds)
 
     def _every_second(self) -> None:
-        self._attendance.update(self._machine.below)
-
-    async def stop(self) -> None:
-        """Close every connection."""
-        self._runner.stop()
-        await super().stop()
+        self._attendance.update(self._machine.below.present)
 
     def _describe(self, welcome: Welcome) -> Setup:
         party, fallbacks = parties_below(welcome, self.cloud, self._machine.agents)
@@ -157,6 +152,10 @@ class Relay(Service[int]):
         if welcome.states:
             return "agents of this run send states, and a relay adds up contributions only"
         wrong = welcome_objection(welcome, self.cloud, allow_simulated=self.allow_simulated)
-        if wrong is None and read_config(welcome.config).split:
-            return "the cloud is split: masked contributions go to it, and no other way"
-        return wrong
+        if wrong is not None:
+            return wrong
+        config = read_config(welcome.config)
+        if config.series is not None:
+            return "a relay serves one run, and this is a series: connect agents to its cloud"
+        masks = "the cloud is split: masked contributions go to it, and no other way"
+        return masks if config.split else None

@@ -20,6 +20,7 @@ from sottovoce.errors import SottovoceError
 from sottovoce.network.failures import CrashedError, DivergedError, HaltedError, RefusedError
 from sottovoce.network.observe.logs import LogRateLimiter, note
 from sottovoce.network.protocol.actions import (
+    Abandon,
     Action,
     Close,
     Commit,
@@ -113,7 +114,8 @@ class Outcome:
             async with asyncio.timeout(linger):
                 await self._known.wait()
         except TimeoutError:
-            note("end-missed", agents=sorted(self._uninformed))
+            if linger:
+                note("end-missed", agents=sorted(self._uninformed))
         self._raise()
 
     def _raise(self) -> None:
@@ -263,7 +265,11 @@ class CloudRunner(Runner):
         *,
         refused: Counter[str] | None = None,
     ) -> None:
-        handlers: Handlers = {Commit: self._ask_or_commit, Meet: self._meet}
+        handlers: Handlers = {
+            Commit: self._ask_or_commit,
+            Meet: self._meet,
+            Abandon: lambda action: self._fail_run(DivergedError(action.k, "no agent contributed")),
+        }
         super().__init__(
             "cloud",
             handlers,
@@ -283,6 +289,7 @@ class CloudRunner(Runner):
 
     def start(self) -> None:
         """The cloud listens; a run may have been over before it was restarted."""
+        self.on(self._machine.opened)
         if self._machine.phase is CloudPhase.DONE:
             self._finish()
 
@@ -315,14 +322,18 @@ class CloudRunner(Runner):
         try:
             record, released = self._rounds.play(full.k, full.parts, previous, full.held, answer)
         except DivergedError as error:
-            # A run without an outcome ends for good; agents learn that, and never get a wild price.
-            self._store.end("failed", f"{error.reason} in round {error.k:,}")
-            self._outcome.fail(error)
-            return machine.failed()
+            return self._fail_run(error)
         commit = partial(self._store.commit, record, released)
         make_durable(commit, self.fence, record.k, record.digest)
         self.later(self.on, self._after, record, full.last)
         return machine.committed(record, self.apply_after)
+
+    def _fail_run(self, error: DivergedError) -> list[Action]:
+        """A run without an outcome ends for good; agents learn that, and never get a wild price."""
+        status: Status = "unanswered" if self._machine.setup.series else "failed"
+        self._store.end(status, f"{error.reason} in round {error.k:,}")
+        self._outcome.fail(error)
+        return self._machine.failed()
 
     def _after(self, record: Record, last: tuple[int, ...]) -> list[Action]:
         """A round was sent: draw the noise of rounds to come, keep the books."""

@@ -14,23 +14,21 @@ from typing import Any, Final, Generic, TypeVar, final
 from aiohttp.web import AppRunner
 
 from sottovoce.arguments import path_of
+from sottovoce.errors import SottovoceError
 from sottovoce.network import LINGER_SECONDS
 from sottovoce.network.failures import LeasedError
 from sottovoce.network.identity.certificates import Authorization
 from sottovoce.network.journal import Journal
-from sottovoce.network.journal_file import utc
-from sottovoce.network.journal_schema import POLL_SECONDS
-from sottovoce.network.observe.health import FATAL, serve_health
+from sottovoce.network.journal_place import POLL_SECONDS, utc
 from sottovoce.network.observe.logs import note
-from sottovoce.network.observe.operator_pages import Metrics
+from sottovoce.network.observe.operator_pages import FATAL, Metrics, serve_health
 from sottovoce.network.process import Supervisor
-from sottovoce.network.protocol.cloud_machine import CloudMachine
 from sottovoce.network.protocol.collected import agent_ranges
 from sottovoce.network.runner import Outcome
 from sottovoce.network.transport.server import Server
+from sottovoce.privacy.charge import Charge
 from sottovoce.privacy.fence import Fence
 from sottovoce.privacy.ledger import Ledger
-from sottovoce.privacy.noise_plan import NoisePlan
 
 TICK_SECONDS: Final = 1.0
 
@@ -138,7 +136,13 @@ class Service(ABC, Generic[Result]):
     async def _started(self) -> bool:
         """Start; False while another process has the lease of the store."""
         try:
-            await self._start()
+            try:
+                await self._start()
+            except SottovoceError:
+                if self._store is not None:
+                    # Who took the lease over meanwhile has gone on: that is no damage.
+                    self._store.flush()
+                raise
         except LeasedError as error:
             if not self._standby:
                 note("standby", words=str(error))
@@ -164,14 +168,19 @@ class Service(ABC, Generic[Result]):
         finally:
             self._close_files()
 
-    def _charge(self, ledger: Ledger | None, plan: NoisePlan, run_id: str, role: str) -> None:
+    def _charge(
+        self, ledger: Ledger | None, charges: Sequence[Charge], run_id: str, role: str
+    ) -> None:
         """Take the run's place in the ledger: every round is fenced off there from now on."""
         store = self._store
         if ledger is None or store is None:
             return
-        charges, purpose = plan.charges(), f"sottovoce {role}"
         fence = ledger.begin(
-            run_id, charges, rounds=store.released, digest=store.digest, note=purpose
+            run_id,
+            charges,
+            rounds=store.released,
+            digest=store.digest,
+            note=f"sottovoce {role}",
         )
         if not store.join(fence):
             self._fence = fence
@@ -213,9 +222,9 @@ class Attendance:
         self._since = dict.fromkeys(agents, time.time())
         self._last: deque[tuple[int, ...]] = deque(maxlen=RECENT)
 
-    def update(self, machine: CloudMachine) -> None:
+    def update(self, present: set[int]) -> None:
         """Log who has come and gone since the last look; a fleet is counted when some have."""
-        present, now = machine.present, time.time()
+        now = time.time()
         absent = [a for a in self._agents if a not in present and a not in self._since]
         returned = [a for a in self._since if a in present]
         self._since.update(dict.fromkeys(absent, now))

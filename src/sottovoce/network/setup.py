@@ -20,7 +20,7 @@ from sottovoce.errors import InputError, PrivacyError
 from sottovoce.formula.expression import ZERO
 from sottovoce.kernels.fleet_kernel import FleetKernel, FleetStates
 from sottovoce.network import Straggler
-from sottovoce.network.config import Noise, RunConfig, describe
+from sottovoce.network.config import Noise, RunConfig, SeriesRun, describe
 from sottovoce.network.failures import IdentityError
 from sottovoce.network.protocol.actions import Party, Setup
 from sottovoce.network.protocol.codec import Box, Integers, MalformedError, unpack
@@ -239,6 +239,7 @@ def make_config(
     noise: Noise,
     run_id: str,
     warm_start: str | None = None,
+    series: SeriesRun | None = None,
 ) -> RunConfig:
     """Return the configuration of a run under a plan; ``warm_start`` is a fingerprint."""
     worst, goal = plan.guarantee(), plan.feasible
@@ -261,6 +262,7 @@ def make_config(
         rounds=rounds,
         noise=noise,
         warm_start=warm_start,
+        series=series,
         promise={
             "hide": plan.hide.kind,
             "radius": plan.radius(worst.agent),
@@ -275,7 +277,13 @@ def make_config(
     )
 
 
-def setup_of(plan: NoisePlan, config: RunConfig) -> Setup:
+def setup_of(
+    plan: NoisePlan,
+    config: RunConfig,
+    *,
+    absent: frozenset[int] = frozenset(),
+    again: bool = False,
+) -> Setup:
     """Return what the state machine needs to know of a run; refuses what ``parties_of`` does."""
     states = plan.release is not None
     return Setup(
@@ -286,6 +294,9 @@ def setup_of(plan: NoisePlan, config: RunConfig) -> Setup:
         prices=plan.cloud.rows if states else plan.cloud.sums.count,
         party=parties_of(plan),
         split=config.split,
+        absent=absent,
+        series=config.series is not None,
+        again=again,
     )
 
 

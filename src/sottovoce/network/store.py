@@ -10,7 +10,7 @@ may be writing to it.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, final
 
@@ -24,7 +24,7 @@ from sottovoce.errors import PrivacyError
 from sottovoce.network.config import RunConfig, algorithm_of, read_config
 from sottovoce.network.failures import StoreError
 from sottovoce.network.journal import MEMORY, Journal, JournalReader, RunNote, Status
-from sottovoce.network.journal_file import damaged
+from sottovoce.network.journal_place import damaged
 from sottovoce.network.protocol.actions import (
     CloudMemory,
     Commit,
@@ -66,11 +66,50 @@ class _StoredPart(Struct, frozen=True, array_like=True):
         return self.others or tuple(range(self.first, self.last + 1))
 
 
+class RunLine(Struct, frozen=True, kw_only=True):
+    """A run of a series that is over, or was not opened."""
+
+    number: int
+    opened: str  # UTC
+    status: str  # "done", "unanswered" or "skipped"
+    reason: str = ""  # why it was not answered, or not opened
+    rounds: int = 0
+    seconds: float = 0.0
+    agents: int = 0  # how many took part
+    sat_out: dict[str, int] = {}  # how many others, by the reason
+    confirmed: bool | None = None
+
+
+class SeriesNote(Struct, frozen=True, kw_only=True):
+    """Where a series is, beside the journal of its current or last run."""
+
+    name: str
+    origin: str
+    created: float  # seconds since 1970
+    number: int = 0  # of the current or last run, 0 before the first
+    due: float = 0.0  # when that was due
+    running: bool = False
+    public: dict[str, float | list[float]] = {}
+    sat_out: dict[str, list[int]] = {}  # agents, from 1, by the reason
+    warm: dict[str, Any] | None = None  # what the current run began with, a ``PriceMemory``
+    learnt: dict[str, Any] | None = None  # after the last run with an answer
+    learnt_at: tuple[int, float] = (0, 0.0)  # number and time of that run
+    answered: int = 0  # how many runs had an answer
+    runs: tuple[RunLine, ...] = ()  # the latest
+
+    @property
+    def absent(self) -> frozenset[int]:
+        """The agents that do not take part, from 1."""
+        return frozenset(agent for agents in self.sat_out.values() for agent in agents)
+
+
+SERIES: Final = "series"
 _QUESTION: Final = "question"
 
 _encoder = msgspec.msgpack.Encoder()
 _said: Final = msgspec.msgpack.Decoder(tuple[_StoredPart, ...])
 _attendance: Final = msgspec.msgpack.Decoder(Absences)
+_series: Final = msgspec.msgpack.Decoder(SeriesNote)
 _memory: Final = msgspec.msgpack.Decoder(CloudMemory)
 _question: Final = msgspec.msgpack.Decoder(tuple[int, bytes, tuple[_StoredPart, ...]])
 
@@ -112,6 +151,10 @@ class CloudStore(Journal):
         """Return what the cloud remembered after the last round."""
         body = self.notes().get(MEMORY)
         return None if body is None else _memory.decode(body)
+
+    def series(self) -> SeriesNote | None:
+        """Return where the series is that this is the store of."""
+        return read_series(self.notes())
 
     def parts(self, party: Callable[[tuple[int, ...]], Party]) -> tuple[Part, ...]:
         """Return the contributions of the last round; a run that is over keeps none."""
@@ -176,6 +219,12 @@ def resumed(
     return replace(last, parts=store.parts(setup.party)), silent
 
 
+def read_series(notes: Mapping[str, bytes]) -> SeriesNote | None:
+    """Return what the notes of a journal say of a series."""
+    body = notes.get(SERIES)
+    return None if body is None else _series.decode(body)
+
+
 def check_store(plan: NoisePlan, store: CloudStore) -> None:
     """Refuse to continue a run that reused contributions under a promise that does not cover it."""
     rows = store.rounds("AND length(attendance) > 0")
@@ -211,6 +260,7 @@ class RunSummary:
     held: int  # agent-rounds in which an agent's fallback or last contribution counted
     incidents: dict[str, int]  # how many refusals per code
     created: str  # when the run began, UTC
+    series: SeriesNote | None  # of which it is a run, without what it has learnt
 
 
 def summarise(path: str | os.PathLike[str]) -> RunSummary:
@@ -218,7 +268,7 @@ def summarise(path: str | os.PathLike[str]) -> RunSummary:
     held, rounds, price = 0, 0, np.zeros(0)
     with JournalReader.open(path) as journal:
         run = journal.read_run()
-        config = _config(run)
+        config, series = _config(run), read_series(journal.notes())
         for row, answer in _answers(run, journal.rounds()):
             held += len(attendance_in(row)[0])
             rounds, price = row.k, answer
@@ -231,6 +281,7 @@ def summarise(path: str | os.PathLike[str]) -> RunSummary:
         held=held,
         incidents=run.refused,
         created=run.created,
+        series=None if series is None else replace(series, warm=None, learnt=None),
     )
 
 

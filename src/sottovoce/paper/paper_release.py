@@ -15,11 +15,9 @@ if TYPE_CHECKING:
     from sottovoce.certificate.optimum import ReferenceOptimum
     from sottovoce.network.agent_group import LocalGroup
     from sottovoce.network.protocol.messages import Welcome
-    from sottovoce.paper.paper_ensemble import EnsembleRuns
     from sottovoce.paper.paper_rounds import GradientStep, Multipliers, PaperOutputs
     from sottovoce.paper.tikhonov import Tikhonov
     from sottovoce.privacy.noise_plan import NoisePlan
-    from sottovoce.simulation.runs import Layout, SimulationRequest
 
 _FLAT = 1e-9  # an eigenvalue this far below the largest is a direction without curvature
 
@@ -50,11 +48,6 @@ class _PaperRelease(StateRelease):
         self, problem: Problem, plan: NoisePlan, rounds: int, optimum: ReferenceOptimum
     ) -> tuple[Array, Array, tuple[int, ...]]:
         return _limit_accuracy(problem, plan, rounds, optimum)
-
-    def engine(self, request: SimulationRequest, layout: Layout) -> EnsembleRuns:
-        from sottovoce.paper.paper_ensemble import EnsembleRuns
-
-        return EnsembleRuns(request, layout)
 
     def contribution(
         self,

@@ -226,8 +226,8 @@ class Ledger:
         requested = _charge_by_agent("forecast", charges)
         with ledger_transaction(self.address) as database:
             now = ledger_time(database)
-            found, wrong = standings(database, requested, now)
-            listed = [standing.forecast(database, now) for standing in found]
+            known, wrong = standings(database, requested, now)
+            listed = [standing.forecast(database, now) for standing in known]
         none: dict[str, Any] = {"runs": 0, "in_all": 0, "per": {}, "next_at": None}
         listed += [
             AgentForecast(agent=agent, refusal=words, **none) for agent, words in wrong.items()
@@ -329,9 +329,9 @@ def _refusals(
     database: Database, requested: dict[str, Charge], now: int
 ) -> tuple[dict[str, int], dict[str, str]]:
     """Return every agent's new exact total, and by agent why the run is refused."""
-    found, wrong = standings(database, requested, now)
-    totals = {standing.account.agent: standing.total for standing in found}
-    words = {s.account.agent: s.refusal(database, now) for s in found}
+    known, wrong = standings(database, requested, now)
+    totals = {standing.account.agent: standing.total for standing in known}
+    words = {s.account.agent: s.refusal(database, now) for s in known}
     words |= wrong
     return totals, {agent: words[agent] for agent in requested if words[agent]}
 

@@ -149,11 +149,12 @@ def linearise(problem: Problem, saddle: ReferenceOptimum) -> LinearisedKkt:
     if is_nonsmooth(problem) or sums.costs:
         # Every non-smooth term becomes a variable with rows, which fix a state in a corner of it.
         smooth = smooth_form(problem)
-        numeric, inner = numeric_of(smooth.problem, smooth.sums), reference_optimum(smooth.problem)
+        inner, sums = reference_optimum(smooth.problem), smooth.problem.cloud.sums
+        numeric = numeric_of(smooth.problem, sums.families)
         at_bound = np.abs(inner.bound_multipliers) > least_force
         # A constraint that is active for a sum with a cost is a bound of the state that equals it.
         at_bound[smooth.copies] |= np.abs((price - saddle.cost)[smooth.priced]) > least_force
-        saddle, columns, sums = inner, smooth.columns, smooth.problem.cloud.sums
+        saddle, columns = inner, smooth.columns
     jacobian = numeric.jacobian(saddle.x)
     sum_jacobian = jacobian[: sums.count]
     free = (numeric.lower < numeric.upper) & ~at_bound

@@ -146,14 +146,14 @@ def period_rows(
     """Return the budgets by period of some agents, or of all: the shortest period first."""
     asked = None if agents is None else set(agents)
     rows = database.execute("SELECT agent, per, epsilon, delta, budget FROM periods").fetchall()
-    kept = [row for row in rows if asked is None or row[0] in asked]
-    for agent, per, *_ in kept:
+    budgets = [row for row in rows if asked is None or row[0] in asked]
+    for agent, per, *_ in budgets:
         if per not in SECONDS:
             raise PrivacyError(
                 f"budgets of agent {agent!r} must be per {', '.join(SECONDS)}, got one per "
                 f"{per!r}: use the release of sottovoce that wrote it"
             )
-    return sorted(kept, key=lambda row: (row[0], SECONDS[row[1]]))
+    return sorted(budgets, key=lambda row: (row[0], SECONDS[row[1]]))
 
 
 def charge_of(agent: str, hide: Kind, radius: float | None, mu: float, allowance: float) -> Charge:

@@ -51,10 +51,6 @@ class StateRelease(ABC):
         """Return the least standard deviations of x and of prices, and the flat components of x."""
 
     @abstractmethod
-    def engine(self, request: Any, layout: Any) -> Any:
-        """Return what runs a simulation of named agents: as ``simulation.runs.Runs`` does."""
-
-    @abstractmethod
     def contribution(
         self,
         cloud: CloudView,

@@ -84,11 +84,6 @@ class AgentForecast:
     next_at: str | None
     refusal: str
 
-    @property
-    def affordable(self) -> bool:
-        """Whether the agent can afford the next run."""
-        return not self.refusal
-
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -233,7 +228,7 @@ def standings(
     """Return how agents stand, and by name why the run cannot be charged to others at all."""
     rows = {agent: account_row(database, agent) for agent in requested}
     known = accounts_now(database, {a: row for a, row in rows.items() if row is not None}, now)
-    found, wrong = [], {}
+    listed, wrong = [], {}
     for agent, charge in requested.items():
         row = rows[agent]
         if row is None:
@@ -246,7 +241,7 @@ def standings(
             wrong[agent] = str(error)
             continue
         spent = int(row[-1], 16)
-        found.append(
+        listed.append(
             Standing(account=account, charge=charge, asked=asked, spent=spent, recent=recent)
         )
-    return found, wrong
+    return listed, wrong

@@ -17,7 +17,7 @@ from sottovoce.privacy.adjacency import Adjacency, Everything, Offset, Trajector
 from sottovoce.privacy.charge import root_up, units_up
 from sottovoce.privacy.feasibility import Feasibility, Margin
 from sottovoce.privacy.gaussian import Attacker, epsilon_of
-from sottovoce.privacy.periods import SPANS
+from sottovoce.privacy.periods import SECONDS, SPANS
 from sottovoce.privacy.trust import TRUST_STATEMENTS
 
 if TYPE_CHECKING:
@@ -154,6 +154,32 @@ def period_promise(period: PeriodBudget, lifetime: float) -> str:
         f"{up(period.delta)}), mu <= {up(period.budget)}; {', '.join(pairs)}; never more than the "
         f"lifetime's mu <= {up(lifetime)}"
     )
+
+
+def series_promise(plan: NoisePlan, every: float | None) -> list[str]:
+    """Return what one run of a series promises the worst-off agent, and many together.
+
+    Args:
+        plan: of a run.
+        every: seconds from one run to the next; without a schedule only one run is told.
+    """
+    worst = plan.guarantee()
+    delta = worst.requested[1]
+    lines = [f"a run: ({up(worst.epsilon)}, {up(delta)}), mu <= {up(worst.gdp_mu)}"]
+    square = units_up(Fraction(worst.gdp_mu)) ** 2
+    every = math.inf if every is None else every
+    for per, seconds in SECONDS.items():
+        count = math.floor(seconds / every) + 1  # both ends of the window may open one
+        if count > 1:
+            mu = root_up(count * square)
+            lines.append(
+                f"any {SPANS[per]}, {count:,} runs by the schedule: ({up(epsilon_of(mu, delta))}, "
+                f"{up(delta)}), mu <= {up(mu)}"
+            )
+    lines.append(
+        "runs that are asked for count besides; budgets in the ledger bound what any agent spends"
+    )
+    return lines
 
 
 def _noise_lines(plan: NoisePlan) -> list[str]:

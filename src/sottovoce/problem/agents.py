@@ -11,7 +11,7 @@ import operator
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from itertools import accumulate, pairwise
 from itertools import count as count_from
@@ -53,11 +53,12 @@ class Group:
     """Agents with one formula: ``x_i in X_i = [lower_i, upper_i]`` in ``R^d``, i = 1..count."""
 
     name: str  # the agent's label, or the common prefix of a fleet's labels
-    count: int  # how many agents; 1 for an agent stated by itself
+    count: int = 1  # how many agents; 1 for an agent stated by itself
     symbols: tuple[Expression, ...]  # the d components of the state as they appear in formulas
     lower: Array  # bounds, shape (count, d), read-only views that may be broadcast
     upper: Array  # likewise
-    parameters: Mapping[Expression, Array]  # an array of ``count`` numbers for each
+    # an array of ``count`` numbers for each
+    parameters: Mapping[Expression, Array] = field(default_factory=dict)
 
     def __getstate__(self) -> Pickled:
         # One row for all agents travels as one row.

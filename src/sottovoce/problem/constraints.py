@@ -218,8 +218,10 @@ class Total(SumRows):
         return self._array() ** exponent
 
     def __matmul__(self, other: State) -> State:
+        rows, factors = self._array(), np.array(list(other), dtype=object)
+        if not all(isinstance(factor, Expression) for factor in factors):
+            return rows @ factors
         # Multiplied out: terms of two states each are what quadratic forms are read from.
-        rows, factors = self._array(), np.ravel(np.array(list(other), dtype=object))
         pairs = zip(rows, factors, strict=True)
         terms = ((canonical(factor), term) for row, factor in pairs for term in addends(row))
         return add(*(multiply(factor, term) for factor, term in terms))

@@ -39,7 +39,7 @@ from sottovoce.formula.order import in_order
 from sottovoce.formula.tape import tape
 from sottovoce.problem.agents import Agents, Array, Group, RowName, owners, read_only, rewritten
 from sottovoce.problem.constraints import Constraint, FleetSum, row_symbols, without_rows
-from sottovoce.problem.decompose import affine_sums, name_affine
+from sottovoce.problem.decompose import merge_rounded_sums, name_affine, reduce_to_basis
 from sottovoce.problem.fingerprint import fingerprint
 from sottovoce.problem.linear_rows import exact_float
 
@@ -125,11 +125,11 @@ def read_cost(formula: Expression, groups: Sequence[Group]) -> Cost:
                 f"cost must be a function of sums of affine terms, got a total of {h}: put what "
                 "an agent pays by itself into its objective"
             )
+    parts: dict[Expression, Expression] = {}
+    phi = name_affine(formula, parts)
     try:
-        return _cost_of_sums(*affine_sums(formula, owner | {s: s.name for s in rows}), rows)
+        return _cost_of_sums(*merge_rounded_sums(*reduce_to_basis(parts, phi)), rows)
     except ProblemError:  # of fewer sums some are combinations, which a kink may not mix
-        parts: dict[Expression, Expression] = {}
-        phi = name_affine(formula, parts)
         return _cost_of_sums(parts, phi, rows)
 
 

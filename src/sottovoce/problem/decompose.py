@@ -31,6 +31,7 @@ from sottovoce.formula.canonical import (
     subtract,
 )
 from sottovoce.formula.curvature import curvature
+from sottovoce.formula.derive import quadratic_form
 from sottovoce.formula.expression import NONSMOOTH, Expression, Op, Scalar, number, scalar, symbol
 from sottovoce.formula.order import in_order
 from sottovoce.problem.quadratic import Exact, Squares, sum_of_squares, weighted_sum
@@ -45,6 +46,7 @@ _LARGE_EXPONENT = 700  # of e, in float64
 _LIBRARY = 2  # units in the last place that exp and log may err by
 _LARGE_POWER = 64  # beyond it exact powers take long
 _ROUGH = 2.0**-40  # more than the relative error of a power, whose exponent is rounded too
+_ROUNDED = 1e-13  # of a sum's length: what products of float64 leave where nothing should be
 _MANY = 12  # states beyond which slower ways are tried only if the fast ones find nothing
 
 
@@ -330,7 +332,7 @@ def affine_sums(
     """Name the affine parts of a formula, or the sums in its squares if these are fewer."""
     parts: dict[Expression, Expression] = {}
     phi = name_affine(mixture, parts)
-    names, phi = _reduce_to_basis(parts, phi)
+    names, phi = reduce_to_basis(parts, phi)
     form = sum_of_squares(mixture, owners)
     if form is not None and form.rest.is_zero and len(form.sums) < len(names):
         return _compose_squares(form)
@@ -375,10 +377,11 @@ def name_affine(expr: Expression, names: dict[Expression, Expression]) -> Expres
     return rebuild(expr, [name_affine(a, names) for a in expr.args])
 
 
-def _reduce_to_basis(
+def reduce_to_basis(
     names: dict[Expression, Expression], phi: Expression
 ) -> tuple[dict[Expression, Expression], Expression]:
     """Keep sums that are linearly independent and write the others as combinations of them."""
+    names = dict(sorted(names.items(), key=lambda pair: len(pair[0].symbols)))  # shares are rounder
     sums = list(names)
     weights = [{rest: Fraction(c) for c, rest in map(coefficient, addends(h))} for h in sums]
     states = in_order({s for h in sums for s in h.symbols})
@@ -392,6 +395,54 @@ def _reduce_to_basis(
         for j, old in enumerate(names.values())
     }
     return basis, substitute(phi, combined)
+
+
+def merge_rounded_sums(
+    names: dict[Expression, Expression], phi: Expression
+) -> tuple[dict[Expression, Expression], Expression]:
+    """Keep, in a quadratic form, sums of which the others are combinations up to rounding.
+
+    ``s @ P @ s`` names the sums of s and of ``P @ s``, and its products alone are not convex.
+    """
+    sums, states = list(names), in_order({s for h in names for s in h.symbols})
+    if quadratic_form(phi) is None:
+        return names, phi
+    weights = [{rest: float(c) for c, rest in map(coefficient, addends(h))} for h in sums]
+    W = np.array([[w.get(s, 0.0) for w in weights] for s in states])
+    size = np.linalg.norm(W, axis=0)
+    W, left, kept = W / size, W / size, list[int]()
+    while np.max(length := np.linalg.norm(left, axis=0)) > _ROUNDED:
+        kept.append(int(np.argmax(length)))
+        unit = left[:, kept[-1]] / np.max(length)
+        left = left - np.outer(unit, unit @ left)
+    if len(kept) == len(sums):
+        return names, phi
+    shares = np.linalg.lstsq(W[:, kept], W)[0] * size / size[kept][:, np.newaxis]
+    shares[:, kept] = np.eye(len(kept))
+    basis = {sums[k]: names[sums[k]] for k in kept}
+    combined = {
+        old: weighted_sum(shares[:, j].tolist(), list(basis.values()))
+        for j, old in enumerate(names.values())
+    }
+    return basis, _centred(substitute(phi, combined))
+
+
+def _centred(phi: Expression) -> Expression:
+    """A quadratic form as products of ``u_i - m_i``, as far as its linear part fits in them."""
+    form = quadratic_form(phi)
+    if form is None:
+        return phi
+    Q, q = np.array(form.quadratic, dtype=float), np.array(form.linear, dtype=float)
+    m = np.linalg.lstsq(-2.0 * Q, q)[0]
+    left = q + 2.0 * Q @ m
+    left[np.abs(left) <= _ROUNDED * np.abs(q).max()] = 0.0
+    off = [add(u, number(-c)) for u, c in zip(form.symbols, m.tolist(), strict=True)]
+    products = (
+        multiply(number((1 + (i < j)) * float(Q[i, j])), off[i], off[j])
+        for i, j in zip(*np.triu_indices(len(off)), strict=True)
+    )
+    constant = float(form.constant) - float(m @ Q @ m)
+    return add(*products, weighted_sum(left.tolist(), form.symbols), number(constant))
 
 
 def _row_echelon(matrix: Exact) -> tuple[Exact, list[int]]:

@@ -323,11 +323,9 @@ def _mixtures(
         columns = np.array([column[s] for s in symbols])
         group = Group(
             name="mixture",
-            count=1,
             symbols=symbols,
             lower=read_only(lower[columns][np.newaxis]),
             upper=read_only(upper[columns][np.newaxis]),
-            parameters={},
         )
         sums = (FleetContribution(row=row, terms=(formula,)),)
         yield Fleet(group=group, sums=sums, columns=columns)

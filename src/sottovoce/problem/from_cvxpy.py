@@ -39,7 +39,7 @@ _ELEMENTWISE: Final[Mapping[str, Callable[..., Any]]] = {
     "exp": functions.exp,
     "huber": lambda x, width: functions.huber(x, float(width.value)),
     "log": functions.log,
-    "logistic": lambda x: functions.logsumexp(0, x),
+    "logistic": np.vectorize(lambda x: functions.logsumexp(0, x), otypes=[object]),
     "maximum": functions.maximum,
     "minimum": functions.minimum,
     "power": lambda x, p, *_: x**p,
@@ -216,7 +216,10 @@ def _evaluate(expr: Cvxpy, values: Values) -> Formulas:
         return np.asarray(dense, object)
     args = [_evaluate(arg, values) for arg in expr.args]
     if type(expr).__module__.startswith("cvxpy.atoms.affine."):
-        return np.asarray(expr.numeric(args), object)
+        try:
+            return np.asarray(expr.numeric(args), object)
+        except TypeError:  # it writes into arrays of float64
+            return _affine(expr, args)
     if kind in _ELEMENTWISE:
         return np.asarray(_ELEMENTWISE[kind](*args, *(expr.get_data() or ())), object)
     if kind == "quadform":
@@ -234,3 +237,20 @@ def _evaluate(expr: Cvxpy, values: Values) -> Formulas:
     if kind == "quad_over_lin":
         reduced = reduced / args[1]
     return np.reshape(reduced, expr.shape)
+
+
+def _affine(expr: Cvxpy, args: Sequence[Formulas]) -> Formulas:
+    """An affine atom of arrays of formulas, by its values at 0 and at unit vectors."""
+    fixed = [arg.is_constant() for arg in expr.args]
+    numbers = [
+        a.astype(float) if c else np.zeros(a.shape) for a, c in zip(args, fixed, strict=True)
+    ]
+    start = np.asarray(expr.numeric(numbers), float)
+    out = start.astype(object)
+    for k, arg in enumerate(args):
+        for place in () if fixed[k] else np.ndindex(arg.shape):
+            unit = np.zeros(arg.shape)
+            unit[place] = 1.0
+            slope = np.asarray(expr.numeric([*numbers[:k], unit, *numbers[k + 1 :]])) - start
+            out[slope != 0.0] += slope[slope != 0.0] * arg[place]
+    return out

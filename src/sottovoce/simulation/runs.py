@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Literal, TypeAlias, final
@@ -17,9 +17,9 @@ from sottovoce.algorithm.dual_averaging import DualAveraging, steering
 from sottovoce.algorithm.price_memory import PriceMemory
 from sottovoce.algorithm.public_sum import PublicSum, public_sums
 from sottovoce.formula.canonical import add
-from sottovoce.formula.expression import Expression, number
-from sottovoce.formula.tape import Tape, tape
+from sottovoce.formula.expression import Expression
 from sottovoce.kernels.cloud_kernel import CloudKernel, make_cloud, price_memory
+from sottovoce.kernels.core.plain import LANES
 from sottovoce.kernels.fleet_kernel import MEASURES, FleetKernel, FleetStates
 from sottovoce.kernels.run_kernel import PythonRun, Release, Run, Task, stream_seed
 from sottovoce.privacy.noise_plan import NoisePlan
@@ -29,6 +29,8 @@ from sottovoce.problem.constraints import named_rows
 from sottovoce.problem.costs import cost_of
 from sottovoce.problem.feasible import own_domain
 from sottovoce.problem.fleets import Fleet, FleetContribution, fleets_of
+from sottovoce.problem.linear_rows import sparse
+from sottovoce.problem.numeric import Numeric
 from sottovoce.problem.problem import Problem
 from sottovoce.simulation.result import QUANTITIES
 
@@ -60,6 +62,13 @@ class SimulationRequest:
     def gradient(self) -> bool:
         """Whether by gradient steps, whose prices are the constraints' multipliers."""
         return isinstance(self.algorithm, GradientSteps)
+
+    @property
+    def lanes(self) -> int:
+        """How many runs go together: 16 of Algorithm 1 where all agents are named."""
+        named = all(group.count == 1 for group in self.problem.groups)
+        # Up to half a block of runs one by one is faster than a block with empty lanes.
+        return LANES if self.gradient and named and self.runs > LANES // 2 else 1
 
     @property
     def released(self) -> int:
@@ -98,36 +107,41 @@ class Layout:
     entries: Mapping[tuple[int, int], float]  # that of gradient entries by (row, column)
     grid: Array | None  # of every sum, to which contributions are rounded; None if they are not
     public: PublicSum  # what is public of the sums: units, noise and what of C is aimed at
-    kernels: Sequence[FleetKernel]  # one per fleet; none if named agents take gradient steps
+    kernels: Sequence[FleetKernel]  # one per fleet
     offset: Array  # the constants of the rows
     code: Sequence[tuple[slice, Objective]]  # objectives that are code, with where their states lie
-    nonlinear: Tape | None  # constraints over named agents whose sums do not show violations
-    named_columns: NDArray[np.int64]  # where its arguments, the states of named agents, lie
+    unmeasured: Numeric | None  # constraints whose sums do not show how much they are violated
     noise: str  # what noise there is, in words
 
-    def assemble(self, fleets: Sequence[FleetStates], part: Literal["answer", "states"]) -> Array:
-        """Return the answer or the last states of all agents, in the problem's order."""
-        x = np.empty(self.size)
+    def assemble(
+        self, fleets: Sequence[FleetStates], part: Literal["answer", "states"], lanes: int = 1
+    ) -> Array:
+        """Return the answer or the last states of all agents, in the problem's order, by run."""
+        x = np.empty((lanes, self.size))
         for kernel, fleet in zip(self.kernels, fleets, strict=True):
-            x[kernel.fleet.columns] = getattr(fleet, part).ravel()
+            x[:, kernel.fleet.columns] = getattr(fleet, part).reshape(lanes, -1)
         return x
 
 
 # Simulations of one problem follow each other: the last layout is kept.
-_layouts: WeakKeyDictionary[Problem, tuple[NoisePlan | None, bool, Layout]] = WeakKeyDictionary()
+_layouts: WeakKeyDictionary[Problem, tuple[NoisePlan | None, tuple[bool, int], Layout]]
+_layouts = WeakKeyDictionary()
 
 
-def layout_of(problem: Problem, plan: NoisePlan | None, *, gradient: bool) -> Layout:
-    """Return the layout of a problem, a plan and a kind of algorithm."""
-    known_plan, known_gradient, layout = _layouts.get(problem, (None, gradient, None))
-    if layout is None or known_plan is not plan or known_gradient != gradient:
-        layout = _lay_out(problem, plan, gradient=gradient)
+def layout_of(
+    problem: Problem, plan: NoisePlan | None, *, gradient: bool, lanes: int = 1
+) -> Layout:
+    """Return the layout of a problem, a plan, a kind of algorithm and so many runs together."""
+    kind = gradient, lanes
+    known_plan, known_kind, layout = _layouts.get(problem, (None, kind, None))
+    if layout is None or known_plan is not plan or known_kind != kind:
+        layout = _lay_out(problem, plan, gradient=gradient, lanes=lanes)
         if not layout.code:  # code is watched anew in every simulation
-            _layouts[problem] = (plan, gradient, layout)
+            _layouts[problem] = (plan, kind, layout)
     return layout
 
 
-def _lay_out(problem: Problem, plan: NoisePlan | None, *, gradient: bool) -> Layout:
+def _lay_out(problem: Problem, plan: NoisePlan | None, *, gradient: bool, lanes: int) -> Layout:
     sums, groups = problem.cloud.sums, problem.groups
     families = problem.constraints if gradient else sums.families
     offset = np.concatenate([np.zeros(0), *(family.offset for family in families)])
@@ -147,9 +161,6 @@ def _lay_out(problem: Problem, plan: NoisePlan | None, *, gradient: bool) -> Lay
             "seed, hence not private"
         )
     domain = own_domain(groups, public_groups, problem.local)
-    columns = state_columns(groups)
-    named = [i for i, group in enumerate(groups) if group.count == 1]
-    nonlinear = () if gradient else _nonlinear_constraints(problem)
     return Layout(
         size=problem.size,
         domain=domain,
@@ -157,65 +168,82 @@ def _lay_out(problem: Problem, plan: NoisePlan | None, *, gradient: bool) -> Lay
         entries=entries,
         grid=grid,
         public=public_sums(sums, public_groups, released, target),
-        kernels=_make_kernels(problem, domain, gradient=gradient),
+        kernels=_make_steps(problem, domain, entries, lanes)
+        if gradient
+        else _make_kernels(problem, domain),
         offset=offset,
-        code=[(c, f) for c, f in zip(columns, problem.code, strict=True) if f is not None],
-        nonlinear=tape(nonlinear, [s for i in named for s in groups[i].symbols])
-        if nonlinear
-        else None,
-        named_columns=np.concatenate([np.zeros(0, np.int64), *(np.r_[columns[i]] for i in named)]),
+        code=[
+            (c, f)
+            for c, f in zip(state_columns(groups), problem.code, strict=True)
+            if f is not None
+        ],
+        unmeasured=None if gradient else _unmeasured(problem),
         noise=noise,
     )
 
 
-def _nonlinear_constraints(problem: Problem) -> tuple[Expression, ...]:
-    """Constraints over named agents whose sums do not show how much they are violated."""
-    return tuple(
-        add(family.rest[0], number(float(family.offset[0])))
-        for family, origin in zip(problem.constraints, problem.cloud.sums.origins, strict=True)
-        if not (family.sums or origin.as_stated)
-    )
+def _unmeasured(problem: Problem) -> Numeric | None:
+    """The constraints whose sums do not show how much they are violated, if there are any."""
+    pairs = zip(problem.constraints, problem.cloud.sums.origins, strict=True)
+    families = [f for f, origin in pairs if not (f.sums or origin.as_stated)]
+    return Numeric(problem.cloud, families) if families else None
 
 
-def _make_kernels(
-    problem: Problem, domain: Sequence[Group], *, gradient: bool
-) -> list[FleetKernel]:
-    if gradient and all(group.count == 1 for group in domain):
-        return []
+def _make_kernels(problem: Problem, domain: Sequence[Group]) -> list[FleetKernel]:
     kernels = []
-    for fleet in _gradient_fleets(problem) if gradient else problem.fleets:
+    for fleet in problem.fleets:
         box, index = fleet.within(domain), fleet.places[0]
         code = problem.code[index] if len(fleet.places) == 1 else None
         watched = None if code is None else _with_warning(problem.groups[index], code)
-        kernels.append(
-            FleetKernel(fleet, box.lower, box.upper, gradient=watched, gradient_steps=gradient)
-        )
+        kernels.append(FleetKernel(fleet, box.lower, box.upper, gradient=watched))
     return kernels
 
 
-def _gradient_fleets(problem: Problem) -> list[Fleet]:
-    """All fleets, and all named agents as one agent with a long state: steps see no difference."""
+def _make_steps(
+    problem: Problem, domain: Sequence[Group], entries: Iterable[tuple[int, int]], lanes: int
+) -> list[FleetKernel]:
+    """All fleets, and named agents as one agent with a long state: steps see no difference.
+
+    With lanes there is such an agent per run; ``entries`` of dg/dx with noise are of named agents.
+    """
     groups, count = problem.groups, sum(group.count > 1 for group in problem.groups)
     fleets = fleets_of(groups, problem.constraints, problem.objectives, problem.local)[:count]
-    named = [i for i, group in enumerate(groups) if group.count == 1]
-    if not named:
-        return fleets
-    columns, rows = state_columns(groups), enumerate(named_rows(problem.constraints))
-    one_agent = Fleet(
+    kernels = []
+    for fleet in fleets:
+        box = fleet.within(domain)
+        kernels.append(FleetKernel(fleet, box.lower, box.upper, gradient_steps=True))
+    if count == len(groups):
+        return kernels
+    rows = {j: h for j, h in enumerate(named_rows(problem.constraints)) if not h.is_zero}
+    fleet, term = _named_fleet(problem, rows, lanes), {j: t for t, j in enumerate(rows)}
+    box = fleet.within(domain)
+    lower, upper = (np.broadcast_to(end, (lanes, box.dim)) for end in (box.lower, box.upper))
+    noisy = [(term[j], column) for j, column in entries]
+    return [*kernels, FleetKernel(fleet, lower, upper, gradient_steps=True, noisy=noisy)]
+
+
+def _named_fleet(problem: Problem, rows: Mapping[int, Expression], lanes: int) -> Fleet:
+    """All named agents as one, which adds to rows of g; row j of run l is ``j lanes + l``."""
+    groups, columns = problem.groups, state_columns(problem.groups)
+    named, terms = [i for i, group in enumerate(groups) if group.count == 1], len(rows)
+    row = np.add.outer(np.arange(lanes), np.array(list(rows)) * lanes).ravel()
+    entries = np.ones(row.size), (row, np.arange(lanes * terms))
+    return Fleet(
         group=Group(
             name="named",
-            count=1,
             symbols=tuple(s for i in named for s in groups[i].symbols),
             lower=np.concatenate([groups[i].lower for i in named], axis=1),
             upper=np.concatenate([groups[i].upper for i in named], axis=1),
-            parameters={},
         ),
         objective=named_objective(problem),
-        sums=tuple(FleetContribution(row=j, terms=(h,)) for j, h in rows if not h.is_zero),
+        sums=(
+            FleetContribution(
+                row=0, terms=tuple(rows.values()), weights=sparse.csr_array(entries), table=True
+            ),
+        ),
         places=tuple(named),
         columns=np.concatenate([np.r_[columns[i]] for i in named]),
     )
-    return [*fleets, one_agent]
 
 
 def named_objective(problem: Problem) -> Expression:
@@ -241,39 +269,53 @@ class Runs:
 
     Attributes:
         trace: what was measured, shape (runs, marks, ``QUANTITIES``).
-        transcript: every released number, shape (runs, rounds, numbers); no rounds if not kept.
     """
 
     def __init__(self, request: SimulationRequest, layout: Layout, threads: int) -> None:
         s, self._request, self._layout = request, request, layout
         # Formulas of several named agents, and code, are evaluated at marks, not in kernels.
-        self._has_unmeasured = layout.nonlinear is not None or bool(layout.code)
+        self._has_unmeasured = layout.unmeasured is not None or bool(layout.code)
         known = isinstance(s.algorithm, DualAveraging | GradientSteps)
         self._in_python = bool(layout.code) or not known
         team = threads if s.runs == 1 and not self._has_unmeasured else 1
         first = [self._start_fleet(kernel) for kernel in layout.kernels]
         self._runs = [
-            self._make_run(run, first if run == 0 else [f.copy() for f in first], team)
-            for run in range(s.runs)
+            self._make_run(place, first if place == 0 else [f.copy() for f in first], team)
+            for place in range(-(-s.runs // s.lanes))
         ]
         self.trace = np.full((s.runs, s.marks.size, len(QUANTITIES)), np.nan)
-        released = (s.rounds if s.transcript else 0, layout.sigma.size)
-        self.transcript = np.zeros((s.runs, *released))
+        rounds = s.rounds if s.transcript else 0
+        self._transcript = np.zeros((len(self._runs), rounds, s.released, s.lanes))
+
+    @property
+    def transcript(self) -> Array:
+        """Every released number, shape (runs, rounds, numbers); no rounds if not kept."""
+        by_run = np.moveaxis(self._transcript, -1, 1)
+        return by_run.reshape(-1, *by_run.shape[2:])[: self._request.runs]
 
     def _start_fleet(self, kernel: FleetKernel) -> FleetStates:
         """A fleet at the points of its agents' own sets nearest to the start."""
         start, saddle, shape = self._request.start, self._request.saddle, kernel.lower.shape
         x0 = np.concatenate([start[group].ravel() for group in kernel.fleet.places])
-        hat = None if saddle is None else saddle[0][kernel.fleet.columns].reshape(shape)
-        return FleetStates(kernel, x0.reshape(shape), solution=hat)
+        hat = np.full(x0.size, np.nan) if saddle is None else saddle[0][kernel.fleet.columns]
+        x0, hat = (np.broadcast_to(v.reshape(-1, shape[1]), shape) for v in (x0, hat))
+        return FleetStates(kernel, x0, solution=hat)
 
-    def _make_run(self, run: int, fleets: Sequence[FleetStates], team: int) -> Run | PythonRun:
+    def _make_run(self, place: int, fleets: Sequence[FleetStates], team: int) -> Run | PythonRun:
         s, layout, algorithm = self._request, self._layout, self._request.algorithm
-        seed = stream_seed(s.seed, s.first + run)
-        release = Release(offset=layout.offset, sigma=layout.sigma, grid=layout.grid, seed=seed)
+        # Empty lanes repeat the last run.
+        runs = np.minimum(np.arange(s.lanes) + place * s.lanes, s.runs - 1)
+        seeds = tuple(stream_seed(s.seed, s.first + run) for run in runs.tolist())
+        release = Release(
+            offset=layout.offset,
+            sigma=layout.sigma,
+            grid=layout.grid,
+            seeds=seeds,
+            entries=tuple(layout.entries.values()),
+        )
         if isinstance(algorithm, GradientSteps):
             steps = Run(fleets, release, None, threads=team)
-            steps.mu[:] = s.price0
+            steps.mu[:] = np.repeat(s.price0, s.lanes)
             return steps
         if isinstance(algorithm, DualAveraging) and not self._in_python:
             return Run(fleets, release, (layout.public, algorithm), warm=s.warm, threads=team)
@@ -299,16 +341,18 @@ class Runs:
         """The tasks of some rounds of a run, and the one that records them afterwards."""
         s = self._request
         first, last = s.records(done, until)
-        trace = np.empty((last - first, 3 * s.price0.size + len(MEASURES)))
+        trace = np.empty((last - first, 3 * s.price0.size + len(MEASURES), s.lanes))
         tasks = self._runs[run].tasks(
             done,
             until,
             steps,
             marks=s.marks[first:last],
             trace=trace,
-            transcript=self.transcript[run, done:until],
+            transcript=self._transcript[run, done:until],
         )
-        return tasks, partial(self._record, run, first, trace)
+        of_runs = range(run * s.lanes, min(run * s.lanes + s.lanes, s.runs))
+        records = [partial(self._record, r, first, trace[..., r % s.lanes]) for r in of_runs]
+        return tasks, partial(_run_serially, records)
 
     def _advance(self, run: int, done: int, until: int, steps: Array) -> None:
         tasks, record = self._prepare(run, done, until, steps)
@@ -333,10 +377,10 @@ class Runs:
     def _evaluate_unmeasured(self, run: int) -> tuple[float, float]:
         """The worst stated constraint at the answer, and the sum of objectives that are code."""
         layout = self._layout
-        x = layout.assemble(self._runs[run].fleets, "answer")
-        nonlinear = [] if layout.nonlinear is None else layout.nonlinear(*x[layout.named_columns])
+        (x,) = layout.assemble(self._runs[run].fleets, "answer")
+        g = np.zeros(0) if layout.unmeasured is None else layout.unmeasured.constraints(x)
         coded = [np.nan if f.value is None else float(f.value(x[c])) for c, f in layout.code]
-        return max(0.0, *map(float, nonlinear), 0.0), float(sum(coded))
+        return float(np.fmax.reduce(g, initial=0.0)), float(sum(coded))
 
     def _record(self, run: int, first: int, trace: Array) -> None:
         """Turn what a run recorded into ``QUANTITIES``."""
@@ -375,7 +419,7 @@ class Runs:
 
     def arrays(self) -> dict[str, Array]:
         """The mutable arrays, for a checkpoint."""
-        arrays = {"trace": self.trace, "transcript": self.transcript}
+        arrays = {"trace": self.trace, "transcript": self._transcript}
         for place, run in enumerate(self._runs):
             arrays |= {f"{name}{place}": array for name, array in _cloud_arrays(run).items()}
             for i, fleet in enumerate(run.fleets):
@@ -385,16 +429,26 @@ class Runs:
 
     def final(self) -> dict[str, NDArray[np.generic]]:
         """The final states of every run, as fields of a ``Result``."""
-        assemble, states = self._layout.assemble, [_cloud_arrays(run) for run in self._runs]
+        s, assemble = self._request, self._layout.assemble
+        arrays = [_cloud_arrays(run) for run in self._runs]
+
+        def by_run(name: str) -> Array:
+            lanes = [array[name].reshape(-1, s.lanes).T for array in arrays]
+            return np.concatenate(lanes)[: s.runs]
+
+        answers, states = (
+            np.concatenate([assemble(run.fleets, part, s.lanes) for run in self._runs])[: s.runs]
+            for part in ("answer", "states")
+        )
         ends: dict[str, NDArray[np.generic]] = {
-            "x": np.array([assemble(run.fleets, "answer") for run in self._runs]),
-            "last_x": np.array([assemble(run.fleets, "states") for run in self._runs]),
-            "price": np.array([state["answer"] for state in states]),
-            "last_price": np.array([state["price"] for state in states]),
-            "failed": np.array([state["failed"][0] for state in states], dtype=np.int64),
+            "x": answers,
+            "last_x": states,
+            "price": by_run("answer"),
+            "last_price": by_run("price"),
+            "failed": by_run("failed")[:, 0].astype(np.int64),
         }
         if self._layout.grid is not None:
-            ends["released"] = np.array([state["released"] for state in states])
+            ends["released"] = by_run("released")
         return ends
 
     def price_memory(self, done: int) -> PriceMemory | None:

@@ -26,7 +26,6 @@ from sottovoce.errors import InputError
 from sottovoce.kernels.core.plain import LANES
 from sottovoce.privacy.averaging import answer_shares
 from sottovoce.privacy.noise_plan import NoisePlan
-from sottovoce.privacy.releases import release_of
 from sottovoce.problem.agents import Array
 from sottovoce.problem.feasible import own_domain
 from sottovoce.problem.fingerprint import fingerprint
@@ -304,12 +303,10 @@ def _execute(
 ) -> Result:
     """Run all rounds in this process."""
     report("laying out agents")
-    layout = layout_of(request.problem, request.plan, gradient=request.gradient)
-    engine: Runs
-    if isinstance(request.algorithm, GradientSteps) and not layout.kernels:
-        engine = release_of(request.algorithm.release).engine(request, layout)
-    else:
-        engine = Runs(request, layout, threads)
+    layout = layout_of(
+        request.problem, request.plan, gradient=request.gradient, lanes=request.lanes
+    )
+    engine = Runs(request, layout, threads)
     saved_state = None
     if checkpoint is not None:
         saved_state = Checkpoint(checkpoint, _hash_request(request, layout), engine.arrays())
@@ -332,7 +329,7 @@ def _execute(
         saddle_x=hat_x,
         saddle_price=hat_price,
         trace=Trace(k=request.marks[:records].copy(), **traced),
-        memory=engine.price_memory(done) if isinstance(engine, Runs) else None,
+        memory=engine.price_memory(done),
         transcript=_make_transcript(layout, engine.transcript[:, :done])
         if request.transcript
         else None,
@@ -406,7 +403,7 @@ def _hash_request(request: SimulationRequest, layout: Layout) -> str:
     return fingerprint(
         s.problem.fingerprint,
         repr(s.algorithm),
-        (s.rounds, s.runs, s.first, s.seed, s.transcript),
+        (s.rounds, s.runs, s.lanes, s.first, s.seed, s.transcript),
         (np.array(list(layout.entries), dtype=np.int64), list(layout.entries.values())),
         (s.start, s.price0, layout.domain, layout.sigma, s.saddle, s.marks),
         (public.lower, public.upper, public.unit, public.noisy),

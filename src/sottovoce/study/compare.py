@@ -141,7 +141,6 @@ class MethodComparison:
                 if name != OWN:  # every method's own noise has its own limit
                     limits = (_write(rows[0].limit_x), "", _write(rows[0].limit_price))
                     cells.append(("  limit", f"{count:,}", *limits))
-        cells += [(f"{refusal.plan}: refused, see below",) for refusal in self.refusals]
         return PlainTable(
             title=f"Root-mean-square errors of {self.runs} runs against the saddle point",
             columns=("noise, method", "rounds", "x", "x/ limit", "price", "price/ limit", "cost",

@@ -33,9 +33,8 @@ from sottovoce.network.agent_group import AgentGroup
 from sottovoce.network.helper_rounds import Blinding, HelperRounds
 from sottovoce.network.identity.authority import new_key
 from sottovoce.network.identity.certificates import Identity, public_key
-from sottovoce.network.identity.pledges import HelperKeys
 from sottovoce.network.local_round import LocalRound
-from sottovoce.network.masks import Masker, Secret
+from sottovoce.network.masks import HelperKeys, Masker, Secret
 from sottovoce.network.protocol.actions import (
     Action,
     AnswerRound,

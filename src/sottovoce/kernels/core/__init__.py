@@ -13,5 +13,4 @@ A function without a Python object in its signature runs without the global inte
 MODULES = (
     "plain", "functions", "normals", "tape", "linear", "projection", "public_cost", "prices",
     "cloud_step", "box_search", "dual_search", "interior_point", "fleet_view", "passes", "run_loop",
-    "ensemble",
 )  # fmt: skip

@@ -22,8 +22,8 @@ cdef void solve_interior(FleetView* fleet, Py_ssize_t b, double theta, double re
 cdef void project_start(FleetView* fleet) noexcept nogil
 cdef void clip_block(FleetView* fleet, Py_ssize_t b) noexcept nogil
 cdef void project_separable(FleetView* fleet, Py_ssize_t b) noexcept nogil
-cdef void measure(FleetView* fleet, Py_ssize_t chunk, Py_ssize_t chunks, double* price, double* sums, Py_ssize_t p) noexcept nogil
-cdef void measure_agent(FleetView* fleet, Py_ssize_t b, Py_ssize_t lane, double* out) noexcept nogil
+cdef void measure(FleetView* fleet, Py_ssize_t chunk, Py_ssize_t chunks, double* price, double* sums, Py_ssize_t p, Py_ssize_t runs) noexcept nogil
+cdef void measure_agent(FleetView* fleet, Py_ssize_t b, Py_ssize_t lane, double* out, Py_ssize_t stride) noexcept nogil
 cdef void gradient_step(FleetView* fleet, Py_ssize_t chunk, Py_ssize_t chunks, double* price, double* sums, double gamma, double alpha) noexcept nogil
 cdef double projected_step(double x, double slope, double lower, double upper, double gamma, double alpha) noexcept nogil
 cdef void step_row(out_row x, in_row slope, in_row lower, in_row upper, double gamma, double alpha) noexcept nogil
@@ -31,4 +31,3 @@ cpdef object run_minimise(FleetCore core, object price, object grid, bint gridde
 cpdef object run_contribute(FleetCore core, object grid, bint gridded, object sums)
 cpdef object run_measure(FleetCore core, object price, object sums)
 cpdef object run_project_start(FleetCore core)
-cpdef object run_gradient_step(FleetCore core, object price, object sums, double gamma, double alpha)

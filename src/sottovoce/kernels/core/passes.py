@@ -312,7 +312,7 @@ def project_separable(fleet, b):
     search(problem, fleet.hard_rows, 0)
 
 
-def measure(fleet, chunk, chunks, price, sums, p):
+def measure(fleet, chunk, chunks, price, sums, p, runs):
     """Add a chunk's sums at the answer, and its measures behind them.
 
     The residual of an agent is how far a proximal step leads from its answer: where only bounds
@@ -325,6 +325,7 @@ def measure(fleet, chunk, chunks, price, sums, p):
         price: the answer's prices.
         sums: p sums, then MEASURES.
         p: how many sums there are.
+        runs: where agents are that many runs, each has measures of its own; else 1.
     """
     clear(fleet)
     set_prices(fleet, price)
@@ -337,12 +338,12 @@ def measure(fleet, chunk, chunks, price, sums, p):
         run_tape(tape, fleet.r, fleet.width)
         add_contributions(fleet, b, tape, price, False, sums)
         for lane in range(lanes_used(fleet, b)):
-            measure_agent(fleet, b, lane, skip(sums, p))
+            measure_agent(fleet, b, lane, skip(sums, p + (lane if runs > 1 else 0)), runs)
     gather(fleet, sums)
 
 
-def measure_agent(fleet, b, lane, out):
-    """One agent's objective, residual and errors."""
+def measure_agent(fleet, b, lane, out, stride):
+    """One agent's objective, residual and errors, ``stride`` apart."""
     d, width, tape = fleet.d, fleet.width, cython.address(fleet.measure)
     lower, upper = lower_of(fleet, b), upper_of(fleet, b)
     residual, error, last = 0.0, 0.0, 0.0
@@ -361,9 +362,9 @@ def measure_agent(fleet, b, lane, out):
         error += (x - hat) * (x - hat)
         last += (now - hat) * (now - hat)
     out[0] += output(fleet, tape, fleet.terms)[lane]
-    out[1] += residual
-    out[2] += error
-    out[3] += last
+    out[stride] += residual
+    out[2 * stride] += error
+    out[3 * stride] += last
 
 
 def gradient_step(fleet, chunk, chunks, price, sums, gamma, alpha):
@@ -417,16 +418,9 @@ def run_contribute(core, grid, gridded, sums):
 def run_measure(core, price, sums):
     """A whole pass of ``measure``, from Python."""
     p: cython.Py_ssize_t = len(price)
-    measure(cython.address(core.view), 0, 1, doubles(price), doubles(sums), p)
+    measure(cython.address(core.view), 0, 1, doubles(price), doubles(sums), p, 1)
 
 
 def run_project_start(core):
     """``project_start``, from Python."""
     project_start(cython.address(core.view))
-
-
-def run_gradient_step(core, price, sums, gamma, alpha):
-    """A whole pass of ``gradient_step``, from Python."""
-    gradient_step(
-        cython.address(core.view), 0, 1, doubles(price), doubles(sums), gamma, alpha
-    )  # fmt: skip

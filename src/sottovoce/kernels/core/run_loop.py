@@ -7,12 +7,16 @@ measures), so a thread that runs ahead writes into the one that no thread reads.
     price_rounds      y(k) = s(x(k)) + w(k);  lambda(k+1) = cloud_round;  x(k+1) = minimise
     gradient_rounds   y(k) = g(x(k)) + w(k);  mu(k+1) = [mu + gamma (y - alpha mu)]_+,
                       x(k+1) = gradient_step with mu(k): Algorithm 1
+
+Where all agents are named, Algorithm 1 takes them for one with a long state. Then noise may be on
+entries of dg/dx too, as the paper has it, and 16 runs go in lanes: the fleet has an agent per run,
+and row j of lane l is row ``j lanes + l`` of all.
 """
 
 from . import plain as cython
 from .cloud_step import cloud_round, cloud_view
-from .fleet_view import fleet_view
-from .normals import draw_rounds
+from .fleet_view import add_scaled_row, fleet_view, output
+from .normals import draw_rounds, draw_runs
 from .passes import MEASURES, contribute, gradient_step, measure, minimise
 from .plain import *
 from .plain import Struct as RunView
@@ -33,6 +37,7 @@ def price_rounds(run, done, until, steps):
         step = skip(steps, 3 * (k - done))
         share, steer, theta = step[0], step[1], step[2]
         add_up(run, k % 2)
+        draw(run, k, done)
         release(run, k, done)
         bounded: cython.bint = cloud_round(cloud, k + 1, run.y, share, steer)
         if not bounded and run.failed[0] == 0.0:
@@ -58,6 +63,10 @@ def gradient_rounds(run, done, until, steps):
     mu, mark = run.mu, start_marks(run, done)
     for k in range(done, until):
         gamma, alpha = steps[2 * (k - done)], steps[2 * (k - done) + 1]
+        draw(run, k, done)
+        for e in range(run.entries):
+            fill(skip(run.entry_noise, e * run.lanes), 0.0, run.lanes)
+            add_noise(run, run.entry_noise, run.p // run.lanes, e, (k - done) % LANES)
         chunk_sums = skip(run.parts, (k % 2) * run.chunks * run.stride)
         for c in range(run.first_chunk, run.last_chunk):
             sums = skip(chunk_sums, c * run.stride)
@@ -67,17 +76,28 @@ def gradient_rounds(run, done, until, steps):
         wait(run)
         add_up(run, k % 2)
         release(run, k, done)
-        total = 0.0
         for j in range(run.p):
             value = mu[j] + gamma * (run.y[j] - alpha * mu[j])
             mu[j] = 0.0 if value < 0.0 else value
-            total += mu[j]
-        # A finite sum less itself is 0, any other is not.
-        if run.failed[0] == 0.0 and total - total != 0.0:
-            run.failed[0] = k + 1.0
+        note_failures(run, k + 1.0)
         if mark < run.mark_count and run.marks[mark] == k + 1:
             record(run, mark, mu, mu)
             mark += 1
+
+
+def note_failures(run, number):
+    """Note the round in which a run's multipliers, or its named agents, stopped being finite."""
+    first, lanes = run.fleets[0], run.lanes
+    states = first.d if run.fleet_count == 1 and first.count == lanes else 0
+    for lane in range(lanes):
+        total = 0.0
+        for j in range(run.p // lanes):
+            total += run.mu[j * lanes + lane]
+        for c in range(states):
+            total += first.x[c * lanes + lane]
+        # A finite sum less itself is 0, any other is not.
+        if run.failed[lane] == 0.0 and total - total != 0.0:
+            run.failed[lane] = number
 
 
 def wait(run):
@@ -96,18 +116,39 @@ def add_up(run, which):
             run.y[j] += parts[c * run.stride + j]
 
 
+def draw(run, k, done):
+    """Draw the normals of a round of all runs, or of the next 16 rounds of one."""
+    if run.pairs > 0 and run.lanes > 1:
+        draw_runs(run.seeds, k, run.pairs, run.normals)
+    elif run.pairs > 0 and (k - done) % LANES == 0:
+        draw_rounds(run.seeds[0], k, run.pairs, run.normals)
+
+
+def add_noise(run, y, first, i, b):
+    """Add the noise of released number ``first + i`` to row i, in round b of the 16 of one run."""
+    order = run.order[first + i]
+    if order < 0:
+        return
+    if run.lanes > 1:
+        add_scaled_row(row(y, i), row(run.normals, order), run.sigma[order])
+    else:
+        y[i] += run.sigma[order] * run.normals[order * LANES + b]
+
+
 def release(run, k, done):
     """From grid steps to the sums' units, noise, and the transcript."""
-    b = (k - done) % LANES
-    if run.pairs > 0 and b == 0:
-        draw_rounds(run.seed, k, run.pairs, run.normals)
-    for j in range(run.p):
-        if run.gridded:
+    if run.gridded:
+        for j in range(run.p):
             run.y[j] *= run.grid[j]
-        if run.order[j] >= 0:
-            run.y[j] += run.sigma[run.order[j]] * run.normals[run.order[j] * LANES + b]
+    for j in range(run.p // run.lanes):
+        add_noise(run, run.y, 0, j, (k - done) % LANES)
     if run.transcribed:
-        copy_some(skip(run.transcript, (k - done) * run.p), run.y, run.p)
+        first, lanes = run.fleets[0], run.lanes
+        out = skip(run.transcript, (k - done) * (run.p + run.entries * lanes))
+        copy_some(out, run.y, run.p)
+        for e in range(run.entries):
+            slope = output(first, cython.address(first.step), first.terms + first.d + e)
+            copy_some(skip(out, run.p + e * lanes), slope, lanes)
 
 
 def start_marks(run, done):
@@ -120,24 +161,25 @@ def start_marks(run, done):
 
 def record(run, mark, answer, price):
     """Measure: sums at the answer, the measures, the answer's prices and the last ones."""
-    p, parts = run.p, skip(run.parts, 2 * run.chunks * run.stride)
+    p, measures = run.p, MEASURES * run.lanes
+    parts = skip(run.parts, 2 * run.chunks * run.stride)
     for c in range(run.first_chunk, run.last_chunk):
         sums = skip(parts, c * run.stride)
         fill(sums, 0.0, run.stride)
         for i in range(run.fleet_count):
-            measure(run.fleets[i], c, run.chunks, answer, sums, p)
+            measure(run.fleets[i], c, run.chunks, answer, sums, p, run.lanes)
     wait(run)
     if run.me > 0:
         return
     add_up(run, 2)
-    out = skip(run.trace, mark * (3 * p + MEASURES))
+    out = skip(run.trace, mark * (3 * p + measures))
     copy_some(out, run.y, p)
-    fill(skip(out, p), 0.0, MEASURES)
+    fill(skip(out, p), 0.0, measures)
     for c in range(run.chunks):
-        for q in range(MEASURES):
+        for q in range(measures):
             out[p + q] += parts[c * run.stride + p + q]
-    copy_some(skip(out, p + MEASURES), answer, p)
-    copy_some(skip(out, 2 * p + MEASURES), price, p)
+    copy_some(skip(out, p + measures), answer, p)
+    copy_some(skip(out, 2 * p + measures), price, p)
 
 
 class RunCore:
@@ -161,7 +203,7 @@ class RunCore:
         view.first_chunk = view.me * view.chunks // view.team
         view.last_chunk = (view.me + 1) * view.chunks // view.team
         view.p = len(arrays["offset"])
-        view.stride = view.p + MEASURES
+        view.stride = view.p + MEASURES * view.lanes
         view.fleet_count = len(fleets)
         view.fleets = fleet_pointers(arrays["pointers"])
         for i in range(view.fleet_count):

@@ -5,6 +5,8 @@
     KEYS/round.key                signs receipts; outside the store, and never restored with it
     KEYS/revoked.txt              serial numbers of certificates that no longer count
     KEYS/issued.txt               serial number, role and end of every certificate ever issued
+    KEYS/fleet-ca.pem, fleet.toml   if devices have certificates of a fleet's own authority: it, and
+                                  the agents or role of each certificate by its URI or common name
     KEYS/agents/3/                what device 3 gets: ca.pem, cert.pem, key.pem
     KEYS/operator/                likewise, for the live page, /metrics and /status
 

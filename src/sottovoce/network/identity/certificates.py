@@ -7,6 +7,8 @@ import math
 import os
 import re
 import time
+import tomllib
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
@@ -22,7 +24,9 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from sottovoce.errors import NetworkError
 from sottovoce.network.failures import DiskError, IdentityError
 from sottovoce.network.identity.tls import (
+    AGENT,
     CLOUD,
+    FLEET_AUTHORITY,
     MASK,
     OPERATOR,
     ranges_in,
@@ -42,6 +46,11 @@ _MASK: Final = re.compile(MASK + r"([0-9a-f]{64})\Z")
 
 Key: TypeAlias = ec.EllipticCurvePrivateKey
 
+Name: TypeAlias = tuple[str, str]
+"""A name in a certificate: "uri" or "common-name", and its text."""
+
+_FLEET_NAMES: Final = "fleet.toml"
+
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -54,6 +63,7 @@ class Identity:
     signing: ec.EllipticCurvePublicKey | None = None  # its own key; None if of another kind
     serial: str = ""  # hexadecimal, lower case
     expires: float = math.inf  # seconds since 1970
+    mapped: tuple[Name, str] | None = None  # of another authority: what ``FleetNames`` says of it
 
     def __contains__(self, agent: object) -> bool:
         return any(agent in part for part in self.agents)
@@ -66,11 +76,7 @@ class Identity:
     @staticmethod
     def of(certificate: x509.Certificate) -> Identity:
         """Read a certificate; one without names that can be read has no role."""
-        try:
-            names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName)
-            uris = names.value.get_values_for_type(x509.UniformResourceIdentifier)
-        except (ValueError, x509.ExtensionNotFound):
-            uris = []
+        uris = _uris(certificate)
         masks = [uri for uri in uris if uri.startswith(MASK)]
         mask = _MASK.match(masks[0]) if len(masks) == 1 else None
         signing = certificate.public_key()
@@ -84,17 +90,93 @@ class Identity:
         )
 
 
-def peer_identity(peer: BaseTransport | ClientWebSocketResponse) -> Identity | None:
+def _uris(certificate: x509.Certificate) -> list[str]:
+    try:
+        names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName)
+        return names.value.get_values_for_type(x509.UniformResourceIdentifier)
+    except (ValueError, x509.ExtensionNotFound):
+        return []
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class FleetNames:
+    """Whom certificates of a fleet's own authority speak for, by their names.
+
+    Such a certificate has the role that fleet.toml states for exactly one of its names, and never
+    one of its own: no URI of ours counts in it.
+    """
+
+    authority: x509.Certificate  # ours, whose certificates state their roles
+    roles: Mapping[Name, str]
+
+    @staticmethod
+    def of_folder(folder: Path) -> FleetNames | None:
+        """Read fleet.toml, which must stand beside fleet-ca.pem; None without both."""
+        file, fleet = folder / _FLEET_NAMES, folder / FLEET_AUTHORITY
+        if not file.exists() and not fleet.exists():
+            return None
+        try:
+            fleet.stat()
+            tables = tomllib.loads(file.read_text(encoding="utf-8"))
+            authority = x509.load_pem_x509_certificate((folder / "ca.pem").read_bytes())
+            roles = {(kind, n): str(role) for kind, ns in tables.items() for n, role in ns.items()}
+        except (OSError, ValueError, AttributeError):
+            raise IdentityError(
+                f"{file} must be TOML with tables uri and common-name, beside {fleet}"
+            ) from None
+        for (kind, name), role in roles.items():
+            spoken = ranges_in([f"{AGENT}{role}"])
+            if kind not in ("uri", "common-name") or not (role == "operator" or any(spoken)):
+                raise IdentityError(
+                    f"{file} must map a uri or a common-name to agents such as '3' or '1-250', or "
+                    f"to 'operator', got {kind} {name!r:.60} = {role!r:.60}"
+                )
+        return FleetNames(authority, roles)
+
+    def identity(self, certificate: x509.Certificate) -> Identity:
+        """Return what a verified certificate says, or what is said of it."""
+        stated = Identity.of(certificate)
+        if issued_by(certificate, self.authority):
+            return stated
+        texts = certificate.subject.get_attributes_for_oid(x509.NameOID.COMMON_NAME)
+        names = {("uri", uri) for uri in _uris(certificate)}
+        names |= {("common-name", str(text.value)) for text in texts}
+        known = [(name, self.roles[name]) for name in names if name in self.roles]
+        mapped = known[0] if len(known) == 1 else None
+        role = "" if mapped is None else mapped[1]
+        return Identity(
+            agents=ranges_in([f"{AGENT}{role}"]),
+            roles=frozenset([OPERATOR] if role == "operator" else []),
+            serial=stated.serial,
+            expires=stated.expires,
+            mapped=mapped,
+        )
+
+
+def issued_by(certificate: x509.Certificate, authority: x509.Certificate) -> bool:
+    """Whether an authority has signed a certificate."""
+    try:
+        certificate.verify_directly_issued_by(authority)
+    except (ValueError, TypeError, InvalidSignature):
+        return False
+    return True
+
+
+def peer_identity(
+    peer: BaseTransport | ClientWebSocketResponse, names: FleetNames | None = None
+) -> Identity | None:
     """Return what the verified certificate on the other side says, None if there is none."""
     tls = peer.get_extra_info("ssl_object")
     der = None if tls is None else tls.getpeercert(binary_form=True)
-    return None if der is None else _identity_in(der)
+    return None if der is None else _identity_in(der, names)
 
 
 @lru_cache(maxsize=1024)  # a flood comes with the same certificate again and again
-def _identity_in(der: bytes) -> Identity | None:
+def _identity_in(der: bytes, names: FleetNames | None) -> Identity | None:
     try:
-        return Identity.of(x509.load_der_x509_certificate(der))
+        certificate = x509.load_der_x509_certificate(der)
+        return Identity.of(certificate) if names is None else names.identity(certificate)
     except ValueError:
         return None  # OpenSSL is less strict
 
@@ -117,8 +199,9 @@ def certified(path: Path, authority: Path) -> Identity:
     try:
         certificate = x509.load_pem_x509_certificate(path.read_bytes())
         issuer = x509.load_pem_x509_certificate(authority.read_bytes())
-        certificate.verify_directly_issued_by(issuer)
-    except (OSError, ValueError, TypeError, InvalidSignature):
+        if not issued_by(certificate, issuer):
+            raise ValueError
+    except (OSError, ValueError):
         raise IdentityError(f"{path} must be a certificate that {authority} has signed") from None
     identity = Identity.of(certificate)
     if not identity.mask or identity.signing is None:
@@ -135,11 +218,10 @@ class Authorization:
 
     def __init__(self, keys: str | os.PathLike[str]) -> None:
         self.keys = Path(keys)
-        self.context = server_context(keys)
+        self.context, self.names = server_context(keys), FleetNames.of_folder(self.keys)
         require_current(self.keys / "server.pem")
         self.unreadable = 0
-        self._own = [self.keys / name for name in ("ca.pem", "server.pem", "server.key")]
-        self._loaded = [_stamp(file) for file in self._own]
+        self._loaded = self._stamps()
         self._list = self.keys / "revoked.txt"
         try:
             self._stamp = _stamp(self._list)  # before it is read, so that no change is missed
@@ -180,15 +262,17 @@ class Authorization:
     def renew(self) -> None:
         """Take the server's certificate and key anew if they have changed, for new connections.
 
-        While they do not fit each other, as between two copies, the old ones count.
+        While they do not fit each other, as between two copies, the old ones count. So it is with
+        the names and the authority of a fleet, which count for all connections.
         """
         with suppress(OSError):
-            stamps = [_stamp(file) for file in self._own]
+            stamps = self._stamps()
             if stamps == self._loaded:
                 return
             self._loaded = stamps  # tried once: whoever mends a file changes it
             try:
-                self.context = server_context(self.keys)
+                names = FleetNames.of_folder(self.keys)
+                self.context, self.names = server_context(self.keys), names
             except NetworkError as error:
                 note("certificate-unusable", level=logging.WARNING, error=type(error).__name__)
             else:
@@ -198,8 +282,18 @@ class Authorization:
         """Return why a certificate that was good at the handshake does not count here, if so."""
         if identity is None or not identity.takes_part or identity.serial in self._revoked:
             return Code.REVOKED
+        if identity.mapped is not None:
+            name, role = identity.mapped
+            if self.names is None or self.names.roles.get(name) != role:
+                return Code.REVOKED
         # Another answer than to the revoked: a clock may be wrong, so coming back may help.
         return Code.EXPIRED if time.time() >= identity.expires else None
+
+    def _stamps(self) -> list[tuple[int, int, int] | None]:
+        """What changes with a file of ours, or of a fleet, which need not be there."""
+        ours = [_stamp(self.keys / name) for name in ("ca.pem", "server.pem", "server.key")]
+        fleet = [self.keys / name for name in (FLEET_AUTHORITY, _FLEET_NAMES)]
+        return [*ours, *(_stamp(file) if file.exists() else None for file in fleet)]
 
 
 def _stamp(path: Path) -> tuple[int, int, int]:

@@ -19,14 +19,19 @@ HELPER: Final = "sottovoce:helper"
 MASK: Final = "sottovoce:mask:"
 """What a certificate says of its owner, as URIs."""
 
+FLEET_AUTHORITY: Final = "fleet-ca.pem"
+"""Beside a server's keys: the authority of a fleet, whose certificates fleet.toml maps to roles."""
+
 _RANGE: Final = re.compile(AGENT + r"([1-9]\d{0,9})(?:-([1-9]\d{0,9}))?\Z")
 
 
 def server_context(keys: str | os.PathLike[str]) -> ssl.SSLContext:
-    """Return a server's context: its own certificate, and one of ours asked of every peer."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    """Return a server's context: its certificate, and one of ours or the fleet's of every peer."""
+    context, root = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), Path(keys)
     context.verify_mode = ssl.CERT_REQUIRED
-    return _load(context, Path(keys), "server.pem", "server.key")
+    fleet = root / FLEET_AUTHORITY
+    others = [fleet] if fleet.exists() else []
+    return _load(context, root, "server.pem", "server.key", others)
 
 
 def client_context(keys: str | os.PathLike[str]) -> ssl.SSLContext:
@@ -34,18 +39,23 @@ def client_context(keys: str | os.PathLike[str]) -> ssl.SSLContext:
     return _load(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT), Path(keys), "cert.pem", "key.pem")
 
 
-def _load(context: ssl.SSLContext, root: Path, *names: str) -> ssl.SSLContext:
+def _load(
+    context: ssl.SSLContext, root: Path, name: str, key_name: str, others: Iterable[Path] = ()
+) -> ssl.SSLContext:
     context.minimum_version = ssl.TLSVersion.TLSv1_3
-    ca, certificate, key = (root / name for name in ("ca.pem", *names))
+    ca, certificate, key = root / "ca.pem", root / name, root / key_name
     for path in (ca, certificate, key):
         if not path.is_file():
             raise IdentityError(f"{path} must exist: make keys with sottovoce identity init")
     require_private(key)
     try:
         context.load_cert_chain(certificate, key)
-        context.load_verify_locations(cafile=ca)
+        for authority in (ca, *others):
+            context.load_verify_locations(cafile=authority)
     except ssl.SSLError as error:
-        raise IdentityError(f"{certificate} and its key cannot be used: {error.reason}") from None
+        raise IdentityError(
+            f"{root} must hold a certificate, its key and authorities that fit: {error.reason}"
+        ) from None
     except OSError as error:
         raise DiskError(f"{root} cannot be read: {error.strerror}") from None
     return context

@@ -97,21 +97,28 @@ class Live:
     """Samples a run by the clock, and tells every viewer what is new to it."""
 
     metrics: Metrics
-    plan: NoisePlan
-    config: RunConfig
     ledger: Ledger | None
-    sample: Callable[[], Record | None]  # the last round that was sent, None before the first
     facts: Callable[[], Facts]  # who is there, and what is wrong
 
     def __post_init__(self) -> None:
-        constraints = ShownConstraints.of(self.plan)
-        self._samples = Samples(constraints)
-        self._about = event("run", about(self.plan, self.config, constraints))
+        self._about = b""  # nothing before the first run
+        self._plan: NoisePlan
+        self._samples: Samples
+        self._sample: Callable[[], Record | None]
         self._status = self._budget = b""
         self._status_due = self._budget_due = 0.0
         self._files = {name: (_FILES / name).read_bytes() for name in TYPES}
         self._viewers: set[Connection] = set()
         self._over = asyncio.Event()
+
+    def begin(
+        self, plan: NoisePlan, config: RunConfig, sample: Callable[[], Record | None]
+    ) -> None:
+        """Follow a run; ``sample`` returns its last round that was sent, None before the first."""
+        constraints = ShownConstraints.of(plan)
+        self._plan, self._samples, self._sample = plan, Samples(constraints), sample
+        self._about = event("run", about(plan, config, constraints))
+        self._budget_due = 0.0
 
     @property
     def viewers(self) -> int:
@@ -128,11 +135,13 @@ class Live:
         """Take samples for as long as the cloud runs."""
         while True:
             await asyncio.sleep(TICK_SECONDS)
-            self._samples.add(self.sample())
+            if self._about:
+                self._samples.add(self._sample())
 
     async def close(self) -> None:
         """Tell the viewers how it ended, and let them go, within a second."""
-        self._samples.add(self.sample())
+        if self._about:
+            self._samples.add(self._sample())
         self._status_due = 0.0
         self._over.set()
         with contextlib.suppress(TimeoutError):
@@ -171,13 +180,16 @@ class Live:
 
     async def _follow(self, viewer: Connection, answer: web.StreamResponse) -> None:
         """Send what is new to a viewer until the end, and never more than it reads."""
-        texts, seen, opening = (b"", b""), 0, RETRY + self._about
+        texts, seen, told = (b"", b""), 0, b""
+        await answer.write(RETRY)
         while True:
             over, sent = self._over.is_set(), texts
+            opening = b"" if told == self._about else self._about  # another run of a series
+            told, seen = self._about, 0 if opening else seen
             texts = self._current_status(), await self._current_budget()
             fresh = [text for text in texts if text not in sent]
             words = b"".join([opening, self._rounds(seen), *fresh, event("end", {}) * over])
-            seen, opening = self._samples.round, b""
+            seen = self._samples.round if self._about else 0
             try:
                 async with asyncio.timeout(SLOW_SECONDS):
                     await answer.write(words)
@@ -198,6 +210,8 @@ class Live:
 
     def _rounds(self, seen: int) -> bytes:
         """Where the run is, and the points that a page has not seen yet."""
+        if not self._about:
+            return b""
         samples = self._samples
         rounds = {
             "round": samples.round,
@@ -216,10 +230,10 @@ class Live:
         return self._status
 
     async def _current_budget(self) -> bytes:
-        if time.monotonic() >= self._budget_due:
+        if self._about and time.monotonic() >= self._budget_due:
             self._budget_due = time.monotonic() + LEDGER_SECONDS
             self._budget = event(
-                "budget", await asyncio.to_thread(budget_rows, self.plan, self.ledger)
+                "budget", await asyncio.to_thread(budget_rows, self._plan, self.ledger)
             )
         return self._budget
 

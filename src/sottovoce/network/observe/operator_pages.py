@@ -1,13 +1,15 @@
-"""A process's counters, and the pages beside its WebSocket: /healthz, /metrics and /status.
+"""A process's counters, and its pages: /healthz, /metrics and /status beside its WebSocket.
 
-No counter depends on a state, but for that of clipped contributions: honest agents leave it at 0.
+/livez, /readyz and /metrics are also served over plain HTTP, for orchestrators that have no client
+certificate; that port is meant for the loopback interface or a network of the operator's. No
+counter depends on a state, but for that of clipped contributions: honest agents leave it at 0.
 """
 
 from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, Final, final
@@ -17,10 +19,14 @@ from prometheus_client import CollectorRegistry, Histogram, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from sottovoce.network.failures import not_listening
 from sottovoce.network.identity.certificates import read_identity
 from sottovoce.network.identity.tls import OPERATOR
 from sottovoce.network.protocol.messages import Code
 from sottovoce.network.transport.server import require_role
+
+FATAL: Final = "failed"
+"""The code of a run that has ended with an error: a restart may help; it does not end a stall."""
 
 BUCKETS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
 """Upper ends of the round latency histogram, seconds."""
@@ -31,6 +37,13 @@ TURNED_AWAY: Final = ("accept", "address", "certificate", "crowd", "descriptors"
 
 STALE_SECONDS: Final = 10.0
 """A revocation list that could not be read for this long is stale; it is tried every second."""
+
+SERIES_GAUGES: Final = {
+    "run": "Number of the current or last run of the series.",
+    "answered": "Runs of the series that had an answer.",
+    "next_seconds": "Until the next run is due.",
+    "sat_out_count": "Agents that sat out the current or last run.",
+}
 
 _SECONDS_PER_DAY: Final = 86_400
 _FAMILIES: Final = {"gauge": GaugeMetricFamily, "counter": CounterMetricFamily}
@@ -106,13 +119,14 @@ class Facts:
     held: int = _metric("counter", "held", "Agent-rounds that went on without the agent.")
     refused: dict[str, int]  # by code, by this process; contributions clipped as well
     turned_away: dict[str, int]  # connections, by reason
+    series: dict[str, Any] | None = None  # its runs, where there is one
 
     @property
     def troubles(self) -> list[dict[str, str]]:
         """What is wrong, for machines and for people; nothing if the cloud is healthy."""
         unread, waited = self.unread_seconds, self.seconds_since_round
         checks = (
-            ("failed", self.failed, "the run has ended with an error: see the log"),
+            (FATAL, self.failed, "the run has ended with an error: see the log"),
             (
                 "stale-revocations",
                 unread > STALE_SECONDS,
@@ -185,16 +199,69 @@ class Pages(Collector):
             for key, value in values.items():
                 family.add_metric([key], value)
             yield family
+        series = facts.series or {}
+        for name, text in SERIES_GAUGES.items():
+            if (value := series.get(name)) is not None:
+                yield GaugeMetricFamily(f"sottovoce_series_{name}", text, value=value)
 
     async def _healthz(self, _: web.Request) -> web.Response:
-        troubles = self._facts().troubles
-        page = {"healthy": not troubles, "troubles": troubles}
-        return web.json_response(page, status=503 if troubles else 200)
+        return health_answer(self._facts().troubles)
 
     async def _metrics_page(self, request: web.Request) -> web.Response:
         require_role(request, OPERATOR)
-        return web.Response(body=self.metrics(), content_type="text/plain", charset="utf-8")
+        return _figures(self.metrics())
 
     async def _status(self, request: web.Request) -> web.Response:
         require_role(request, OPERATOR)
         return web.json_response(self._facts().listed())
+
+
+def health_answer(troubles: Sequence[dict[str, str]]) -> web.Response:
+    """Answer /healthz: each trouble with its code and reason."""
+    page = {"healthy": not troubles, "troubles": troubles}
+    return web.json_response(page, status=503 if troubles else 200)
+
+
+async def serve_health(
+    listen: tuple[str, int], troubles: Callable[[], Sequence[str]], metrics: Callable[[], bytes]
+) -> web.AppRunner:
+    """Answer GET on /livez, /readyz and /metrics until the runner's cleanup.
+
+    Args:
+        listen: address and port.
+        troubles: codes of what is wrong now.
+        metrics: the page for Prometheus.
+
+    Raises:
+        BusyError: if the address is taken.
+    """
+
+    async def live(_: web.Request) -> web.Response:
+        return _codes([code for code in troubles() if code == FATAL])
+
+    async def ready(_: web.Request) -> web.Response:
+        return _codes(troubles())
+
+    async def figures(_: web.Request) -> web.Response:
+        return _figures(metrics())
+
+    app = web.Application()
+    for path, page in (("/livez", live), ("/readyz", ready), ("/metrics", figures)):
+        app.router.add_get(path, page)
+    runner = web.AppRunner(app, access_log=None)
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, *listen).start()
+    except OSError as error:
+        await runner.cleanup()
+        raise not_listening("health_listen", listen, error) from None
+    return runner
+
+
+def _codes(codes: Sequence[str]) -> web.Response:
+    text = "\n".join(codes or ["ok"])
+    return web.Response(text=f"{text}\n", status=503 if codes else 200)
+
+
+def _figures(page: bytes) -> web.Response:
+    return web.Response(body=page, content_type="text/plain", charset="utf-8")

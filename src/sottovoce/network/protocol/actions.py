@@ -8,7 +8,7 @@ Agents are numbered from 1, places from 0; vectors are little-endian bytes where
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 from msgspec import Struct
 
@@ -92,6 +92,9 @@ class Setup(Struct, frozen=True, kw_only=True, eq=False):
     prices: int  # how many prices a round carries
     party: Callable[[tuple[int, ...]], Party]  # describes agents that share a connection
     split: bool = False  # contributions are masked, and a helper knows the masks
+    absent: frozenset[int] = frozenset()  # agents whose fallback counts from round 1 on
+    series: bool = False  # it is a run of a series
+    again: bool = False  # another one will follow
     # Of a relay what absent agents, from 1, contribute together, in steps, one integer per sum.
     fallbacks: Callable[[frozenset[int]], Integers] | None = None
 
@@ -100,7 +103,14 @@ class Setup(Struct, frozen=True, kw_only=True, eq=False):
         """SHA-256 of the configuration, which names the run."""
         return hashlib.sha256(self.config.encode()).digest()
 
-    def welcome(self, party: Party, k: int, spoke: int, pledge: bytes = b"") -> Welcome:
+    def welcome(
+        self,
+        party: Party,
+        k: int,
+        spoke: int,
+        pledge: bytes = b"",
+        sits_out: Sequence[int] = (),
+    ) -> Welcome:
         """Describe the run in round k to a party that contributed last to round ``spoke``."""
         return Welcome(
             config=self.config,
@@ -118,6 +128,7 @@ class Setup(Struct, frozen=True, kw_only=True, eq=False):
             rows=party.rows.tolist(),
             columns=party.entry_columns.tolist(),
             pledge=pledge,
+            sits_out=list(sits_out),
         )
 
 
@@ -132,6 +143,7 @@ class Memory(Struct, frozen=True, kw_only=True):
     proximal: bytes = b""  # what the proximal terms remember, as ``LocalStep`` has it
     sent: bytes = b""  # what goes out for round k+1, masked after its session: always these bytes
     missed: tuple[Gap, ...] = ()  # rounds up to k that the answer lacks: the file was lost or old
+    runs: dict[str, int] = {}  # by the origin of a series, the last run of it that it has joined
 
 
 class LocalStep(Struct, frozen=True, kw_only=True, eq=False):
@@ -255,6 +267,7 @@ class Finish(Action, frozen=True, kw_only=True, eq=False):
     price: Floats  # the answer's
     confirmed: bool | None  # it passed the test at the end, and has no gap here; None: no test
     wait: float  # seconds until all agents apply it
+    again: bool = False  # another run will follow
 
 
 class Stop(Action, frozen=True, kw_only=True):
@@ -262,6 +275,12 @@ class Stop(Action, frozen=True, kw_only=True):
 
     code: Code
     detail: str
+
+
+class Abandon(Action, frozen=True, kw_only=True):
+    """A cloud: end the run without an answer, as nobody contributes to round k."""
+
+    k: int
 
 
 class Listen(Action, frozen=True):

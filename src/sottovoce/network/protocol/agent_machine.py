@@ -18,12 +18,14 @@ from sottovoce.network.protocol.actions import (
     Finish,
     LocalStep,
     Memory,
+    Reconnect,
     Save,
     SendUp,
 )
-from sottovoce.network.protocol.client_machine import ClientMachine, ClientPhase
+from sottovoce.network.protocol.client_machine import AGENT_TRANSITIONS, ClientMachine, ClientPhase
 from sottovoce.network.protocol.codec import (
     LARGEST,
+    NOTHING,
     SMALLEST,
     Floats,
     Integers,
@@ -37,6 +39,7 @@ from sottovoce.network.protocol.codec import (
 from sottovoce.network.protocol.collected import few_gaps
 from sottovoce.network.protocol.messages import (
     SESSION,
+    Code,
     Contribution,
     Done,
     Gap,
@@ -107,7 +110,7 @@ class AgentMachine(ClientMachine):
             self.memory, config=config, missed=self._missed(welcome.spoke)
         )
         steps = self._steps = self._join(welcome)
-        self.phase, self._welcome = ClientPhase.WAITING, welcome
+        self._welcome = welcome
         # Multipliers of the paper's release are never negative.
         self._prices = finite(welcome.prices, 0.0 if welcome.states else -LARGEST)
         self._entries = finite(len(welcome.columns))
@@ -127,6 +130,9 @@ class AgentMachine(ClientMachine):
 
     def _objection(self, welcome: Welcome) -> str | None:
         """Refuse a description whose parts do not fit together, and runs that are objected to."""
+        wrong = super()._objection(welcome)
+        if wrong is not None:
+            return wrong
         lower, upper, x = map(unpack, (welcome.lower, welcome.upper, self.memory.x))
         columns, sums, size = welcome.columns, welcome.sums, len(welcome.sums)
         if not lower.size == upper.size == x.size or len(columns) != len(welcome.rows):
@@ -138,7 +144,26 @@ class AgentMachine(ClientMachine):
         least, most = unpack_whole(welcome.least), unpack_whole(welcome.most)
         if not (finite(size, SMALLEST).holds(welcome.grid) and least.size == most.size == size):
             raise MalformedError("every sum must have a grid and a range")
-        return super()._objection(welcome)
+        return None
+
+    def begin(self, start: Floats, runs: dict[str, int]) -> None:
+        """Begin a run there, unless it goes on with one; ``runs`` as the memory has it."""
+        if not self.memory.config:
+            x = pack(start)
+            self.memory = replace(self.memory, x=x, answer=x, runs=runs)
+
+    def next_run(self) -> list[Action]:
+        """Wait for the next run of the series, after a goodbye on the same connection."""
+        self.memory = Memory(x=b"", answer=b"", runs=self.memory.runs)
+        save: list[Action] = [Save(memory=self.memory)]
+        if self.phase is not ClientPhase.DONE:
+            return save  # it connects anew
+        self.phase = AGENT_TRANSITIONS[self.phase, "again"]
+        return [*save, *self._hello()]
+
+    def _over(self) -> list[Action]:
+        finish = Finish(price=NOTHING, confirmed=False, wait=0.0, again=True)
+        return [*([finish] if self.memory.config else []), Reconnect(code=Code.OVER)]
 
     def _missed(self, spoke: int) -> tuple[Gap, ...]:
         """The gaps, with what was contributed up to round ``spoke`` beyond this memory.
@@ -171,9 +196,8 @@ class AgentMachine(ClientMachine):
 
     def _done(self, done: Done) -> list[Action]:
         price = unpack(done.price)
-        self.phase = ClientPhase.DONE
         confirmed = False if done.confirmed and self.memory.missed else done.confirmed
-        return [Finish(price=price, confirmed=confirmed, wait=done.wait)]
+        return [Finish(price=price, confirmed=confirmed, wait=done.wait, again=done.again)]
 
     def _sent(self, k: int, state: bytes, values: Integers | None) -> bytes:
         """What goes out for round k; behind a mask it is made once, and repeated if need be."""

@@ -1,13 +1,4 @@
-"""The client half of agents and relays as a state machine: what both do with what is above them.
-
-phase      event     next phase
-OFFLINE    connected GREETING    hello is sent
-GREETING   Welcome   WAITING     the run is the right one: save, then send what is contributed
-WAITING    Round     WAITING     take the step, save, then send; a relay passes the round on
-WAITING    Done      DONE
-any        lost      OFFLINE     connect again, unless DONE or STOPPED
-any        lasting refusal, or a cloud that contradicts itself    STOPPED
-"""
+"""The client half of agents and relays as a state machine: what both do with what is above them."""
 
 from __future__ import annotations
 
@@ -42,14 +33,24 @@ class ClientPhase(IntEnum):
     STOPPED = auto()
 
 
-EXPECTED: Final = {
-    (ClientPhase.GREETING, Welcome),
-    (ClientPhase.GREETING, Error),
-    (ClientPhase.WAITING, Round),
-    (ClientPhase.WAITING, Done),
-    (ClientPhase.WAITING, Error),
+TRANSITIONS: Final = {
+    (ClientPhase.OFFLINE, "connected"): ClientPhase.GREETING,  # hello is sent
+    (ClientPhase.GREETING, "welcome"): ClientPhase.WAITING,  # save, then send what is contributed
+    (ClientPhase.GREETING, "error"): ClientPhase.GREETING,  # for now: connect again later
+    (ClientPhase.GREETING, "stop"): ClientPhase.STOPPED,  # a lasting refusal, or a contradiction
+    (ClientPhase.WAITING, "round"): ClientPhase.WAITING,  # step, save, send; a relay passes it on
+    (ClientPhase.WAITING, "done"): ClientPhase.DONE,
+    (ClientPhase.WAITING, "error"): ClientPhase.WAITING,
+    (ClientPhase.WAITING, "stop"): ClientPhase.STOPPED,
+    (ClientPhase.DONE, "lost"): ClientPhase.DONE,
+} | {
+    (phase, "lost"): ClientPhase.OFFLINE  # connect again
+    for phase in (ClientPhase.OFFLINE, ClientPhase.GREETING, ClientPhase.WAITING)
 }
-"""Which message may come in which phase; anything else ends the connection."""
+"""What follows which message or event; another message ends the connection."""
+
+AGENT_TRANSITIONS: Final = TRANSITIONS | {(ClientPhase.DONE, "again"): ClientPhase.GREETING}
+"""In a series an agent says hello anew after the end of a run; a relay serves one run."""
 
 PASSING: Final = frozenset({Code.CONFLICT, Code.LATE, Code.OLD_ROUND})
 """Refusals after which a newer round is on its way."""
@@ -95,7 +96,10 @@ class ClientMachine(ABC):
 
     def connected(self) -> list[Action]:
         """A connection is open."""
-        self.phase = ClientPhase.GREETING
+        self._move("connected")
+        return self._hello()
+
+    def _hello(self) -> list[Action]:
         config, k, receipt = self.seen
         agents, mask = list(self.agents), self._mask
         hello = Hello(agents=agents, config=config, round=k, receipt=receipt, mask=mask)
@@ -103,13 +107,15 @@ class ClientMachine(ABC):
 
     def lost(self) -> None:
         """The connection is gone."""
-        if self.phase not in (ClientPhase.DONE, ClientPhase.STOPPED):
-            self.phase = ClientPhase.OFFLINE
+        self._move("lost")
 
     def hear(self, message: FromCloud) -> list[Action]:
         """A message came from above."""
-        if (self.phase, type(message)) not in EXPECTED:
+        before = self.phase
+        after = TRANSITIONS.get((before, str(message.__struct_config__.tag)))
+        if after is None:
             return [Reconnect(code=Code.UNEXPECTED)]
+        self.phase = after
         try:
             if isinstance(message, Round):
                 return self._check_round(message)
@@ -117,7 +123,11 @@ class ClientMachine(ABC):
                 return self._greeted(message)
             return self._done(message) if isinstance(message, Done) else self._refused(message)
         except MalformedError:
+            self.phase = before
             return [Reconnect(code=Code.MALFORMED)]
+
+    def _move(self, event: str) -> None:
+        self.phase = TRANSITIONS[self.phase, event]
 
     def _greeted(self, welcome: Welcome) -> list[Action]:
         previous, k, _ = self.seen
@@ -146,10 +156,16 @@ class ClientMachine(ABC):
         return self._round(message)
 
     def _refused(self, error: Error) -> list[Action]:
+        if error.code == Code.OVER:
+            return self._over()
         if error.code in LASTING:
             return self._stop(Code(error.code), "the cloud refused")
         return [] if error.code in PASSING else [Reconnect(code=error.code)]
 
+    def _over(self) -> list[Action]:
+        """The run of a series has ended, and no answer of it is to come."""
+        return self._stop(Code.OVER, "the run is over")
+
     def _stop(self, code: Code, detail: str) -> list[Action]:
-        self.phase = ClientPhase.STOPPED
+        self._move("stop")
         return [Stop(code=code, detail=detail)]

@@ -23,6 +23,7 @@ import numpy as np
 
 from sottovoce.network import Straggler
 from sottovoce.network.protocol.actions import (
+    Abandon,
     Action,
     Close,
     Commit,
@@ -53,6 +54,9 @@ from sottovoce.network.protocol.messages import (
 )
 from sottovoce.network.protocol.receipt import Receipts
 
+EMPTY_DEADLINES: Final = 6
+"""Deadlines in a row without a contribution of anybody after which a run of a series ends."""
+
 CREDIT: Final = 8  # messages an agent may send between two rounds; an honest one needs one or two
 
 
@@ -70,9 +74,18 @@ TRANSITIONS: Final = {
     (CloudPhase.COMMITTING, "committed"): CloudPhase.COLLECTING,  # durable: send it
     (CloudPhase.COMMITTING, "finished"): CloudPhase.DONE,  # likewise the last: say goodbye
     (CloudPhase.COMMITTING, "failed"): CloudPhase.HALTED,  # prices diverged
-    (CloudPhase.COLLECTING, "committed"): CloudPhase.COLLECTING,  # a relay missed the round
-    (CloudPhase.COLLECTING, "finished"): CloudPhase.DONE,  # likewise
-} | {(phase, "rolled_back"): CloudPhase.HALTED for phase in CloudPhase}  # an agent proves it
+    (CloudPhase.COLLECTING, "failed"): CloudPhase.HALTED,  # nobody contributes, in a series
+    (CloudPhase.COLLECTING, "rolled_back"): CloudPhase.HALTED,  # an agent proves a lost round
+    (CloudPhase.COMMITTING, "rolled_back"): CloudPhase.HALTED,
+    (CloudPhase.DONE, "rolled_back"): CloudPhase.HALTED,
+}
+
+RELAY_TRANSITIONS: Final = {
+    (before, event): after
+    for (phase, event), after in TRANSITIONS.items()
+    if event not in ("failed", "rolled_back")  # those are the cloud's
+    for before in {phase, CloudPhase.COLLECTING}  # a round may go on without the relay
+}
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -110,17 +123,21 @@ class CloudMachine:
     ) -> None:
         self.setup = setup
         self.last: Record | None = None
-        self.phase = CloudPhase.COLLECTING
+        self.phase, self.transitions = CloudPhase.COLLECTING, TRANSITIONS
         self.round = 1  # the one that is being collected
         # By the welcome from above, of a relay: the round that is collected there, and the last in
         # which agents of this relay contributed.
         self.above_round = self.above_contributed = 0
         self._receipts, self._history, self._straggler = receipts, history, straggler
-        self._timed = straggler == "wait"  # else from the first contribution on
+        # Else from the first contribution on; a run that has begun ends even if no agent returns.
+        self._timed = straggler == "wait" or last is not None
         self._sends = State if setup.states else Masked if setup.split else Contribution
         self._sessions: dict[int, Session] = {}
         self._speakers: dict[int, int] = {}  # the connection of every agent that is there
-        self._awaited = range(1, setup.agents + 1) if awaited is None else awaited
+        everyone = range(1, setup.agents + 1)
+        here = set(everyone) - setup.absent if setup.absent else everyone
+        self._awaited = here if awaited is None else awaited
+        self._empty = 0  # deadlines without a contribution
         self._collected = Collected(setup.agents, self._awaited)
         self._used: dict[int, Part] = {}
         self._silent = dict(silent or {})
@@ -216,9 +233,15 @@ class CloudMachine:
         return actions
 
     def failed(self) -> list[Action]:
-        """This round has no outcome: end all connections for good."""
+        """This round has no outcome: end all connections, of a series until its next run."""
         self._move("failed")
-        return self._drop_all(Code.FAILED)
+        return self._drop_all(Code.OVER if self.setup.series else Code.FAILED)
+
+    def opened(self) -> list[Action]:
+        """Peers may connect: a run that goes on, or is of a series, waits for nobody first."""
+        self._timed = self._timed or self.setup.series
+        timed = self._timed and self._straggler != "wait"
+        return [Wait(k=self.round)] if timed and self.phase is CloudPhase.COLLECTING else []
 
     def deadline(self, k: int) -> list[Action]:
         """Timeout of round k: it goes on without those who have not answered.
@@ -230,6 +253,9 @@ class CloudMachine:
         if self.phase is not CloudPhase.COLLECTING or k != self.round:
             return []
         missing = self._collected.missing
+        self._empty = 0 if self._collected.parts else self._empty + 1
+        if self._empty and self.setup.series:
+            return [Abandon(k=k)] if self._empty >= EMPTY_DEADLINES else [Wait(k=k)]
         if self._straggler == "fallback":
             return self._full(self._collected.parts, missing)
         if self.last is not None and len(missing) < self.setup.agents:
@@ -245,7 +271,7 @@ class CloudMachine:
         self._used = {part.party.agents[0]: part for part in record.parts}
 
     def _move(self, event: str) -> None:
-        self.phase = TRANSITIONS[self.phase, event]
+        self.phase = self.transitions[self.phase, event]
 
     def _active(self) -> tuple[int, ...]:
         """The peers that speak for agents."""
@@ -255,7 +281,7 @@ class CloudMachine:
         code = self._objection(hello, session.allowed)
         if code is not None:
             return self._drop(session, code)
-        agents, k = tuple(hello.agents), hello.round
+        agents, k = self._taking_part(hello), hello.round
         if k and self._history(k) != self._receipts.digest(k, hello.receipt):
             self._move("rolled_back")
             return [Halt(k=k, agents=agents), *self._drop_all(Code.HALTED)]
@@ -271,7 +297,9 @@ class CloudMachine:
         if not increasing or bool(hello.round) != bool(hello.receipt):
             return Code.MALFORMED
         masked = len(hello.mask) == KEY or not setup.split
-        if not (masked and all(a in self._awaited and a in allowed for a in hello.agents)):
+        here = [a for a in hello.agents if a in self._awaited]
+        known = len(here) == len(hello.agents) or setup.absent.issuperset({*hello.agents} - {*here})
+        if not (here and known and masked and all(a in allowed for a in hello.agents)):
             return Code.NOT_YOURS
         if self.phase is CloudPhase.HALTED:
             return Code.HALTED
@@ -287,20 +315,24 @@ class CloudMachine:
         return None
 
     def _admit(self, session: Session, hello: Hello, pledge: bytes) -> list[Action]:
-        agents, peer = tuple(hello.agents), session.peer
+        agents, peer = self._taking_part(hello), session.peer
+        out = [agent for agent in hello.agents if agent in self.setup.absent]
         # The newest connection counts: an older one of the same agent is dead or doubtful.
         older = {self._speakers[agent] for agent in agents if agent in self._speakers}
         actions = [a for p in sorted(older) for a in self.refuse(p, Code.REPLACED)]
         session.hello, session.party = hello, (party := self.setup.party(agents))
         self._speakers.update(dict.fromkeys(agents, peer))
         messages: list[FromCloud] = [
-            self.setup.welcome(party, self.round, self._last_contributed(party), pledge)
+            self.setup.welcome(party, self.round, self._last_contributed(party), pledge, out)
         ]
         if self.last is not None and hello.round < self.last.k:
             messages.append(self._message(party, self.last))
         if self.phase is CloudPhase.DONE:
             messages.append(self._done())
         return actions + [Send(peers=(peer,), message=message) for message in messages]
+
+    def _taking_part(self, hello: Hello) -> tuple[int, ...]:
+        return tuple([agent for agent in hello.agents if agent not in self.setup.absent])
 
     def _last_contributed(self, party: Party) -> int:
         """The last round that one of these agents contributed to; it may be the current one."""
@@ -376,7 +408,8 @@ class CloudMachine:
         self, parts: tuple[Part, ...], held: frozenset[int], last: tuple[int, ...] = ()
     ) -> list[Action]:
         self._move("full")
-        return [Commit(k=self.round, parts=parts, held=held, last=last or tuple(sorted(held)))]
+        last = last or tuple(sorted(held))
+        return [Commit(k=self.round, parts=parts, held=held | self.setup.absent, last=last)]
 
     def _broadcast(self, record: Record) -> list[Action]:
         for session in self._sessions.values():
@@ -402,6 +435,7 @@ class CloudMachine:
             price=pack(self.answer),
             confirmed=self.confirmed,
             wait=max(0.0, self._applied_at - self._clock()),
+            again=self.setup.again,
         )
 
     def _object(self, session: Session, code: Code, agents: tuple[int, ...] = ()) -> list[Action]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Container, Sequence
 from itertools import pairwise
-from typing import Protocol, final
+from typing import Final, Protocol, final
 
 import msgspec
 
@@ -41,6 +41,8 @@ from sottovoce.network.protocol.messages import (
     ToHelper,
 )
 from sottovoce.network.protocol.receipt import ReceiptSigner
+
+HELPER_TRANSITIONS: Final = {at: after for at, after in TRANSITIONS.items() if at[1] != "failed"}
 
 
 class HelperRun(Protocol):
@@ -209,7 +211,7 @@ class HelperMachine:
         return Send(peers=(self.peer,), message=message)
 
     def _move(self, event: str) -> None:
-        self.phase = TRANSITIONS[self.phase, event]
+        self.phase = HELPER_TRANSITIONS[self.phase, event]
 
 
 def _question(taken: tuple[Participant, ...]) -> bytes:

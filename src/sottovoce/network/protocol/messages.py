@@ -57,6 +57,7 @@ class Code(StrEnum):
     FORGED_RECEIPT = "forged-receipt"
     HALTED = "halted"
     FAILED = "failed"
+    OVER = "over"
     REPLACED = "replaced"
     REVOKED = "revoked"
     EXPIRED = "expired"
@@ -150,6 +151,7 @@ class Welcome(Message, tag="welcome", frozen=True, kw_only=True, omit_defaults=T
     rows: list[Count]  # for each gradient entry that rounds will carry, the constraint, from 0
     columns: list[Count]  # and the component of the connection's state vector, from 0
     pledge: Signature = b""  # the helper's, under the same
+    sits_out: list[Number] = []  # agents of hello that do not take part, in a run of a series
 
 
 class Round(Message, tag="round", frozen=True, kw_only=True):
@@ -161,7 +163,7 @@ class Round(Message, tag="round", frozen=True, kw_only=True):
     receipt: Receipt  # to be shown in the next hello
 
 
-class Done(Message, tag="done", frozen=True, kw_only=True):
+class Done(Message, tag="done", frozen=True, kw_only=True, omit_defaults=True):
     """The run is over after ``rounds`` rounds."""
 
     rounds: Number
@@ -169,6 +171,7 @@ class Done(Message, tag="done", frozen=True, kw_only=True):
     confirmed: bool | None  # whether the answer passed the test at the end; None without a test
     # Seconds from now until all agents apply it; from now, so that no clock need be right.
     wait: Annotated[float, Meta(ge=0.0, le=LONGEST_WAIT)]
+    again: bool = False  # another run of the series will follow: say hello anew, without a config
 
 
 class Error(Message, tag="error", frozen=True, kw_only=True):

@@ -24,7 +24,7 @@ from sottovoce.network.protocol.actions import (
     Setup,
 )
 from sottovoce.network.protocol.client_machine import ClientMachine, ClientPhase
-from sottovoce.network.protocol.cloud_machine import CloudMachine
+from sottovoce.network.protocol.cloud_machine import RELAY_TRANSITIONS, CloudMachine
 from sottovoce.network.protocol.codec import Floats, MalformedError, finite, pack_whole, unpack
 from sottovoce.network.protocol.collected import ContributionTotals, agent_ranges, few_gaps
 from sottovoce.network.protocol.messages import DIGEST, Contribution, Done, Round, Welcome
@@ -96,11 +96,11 @@ class RelayMachine(ClientMachine):
                 awaited=frozenset(self.agents),
                 straggler=self._straggler,
             )
+            self._below.transitions = RELAY_TRANSITIONS
             self._totals = ContributionTotals(welcome.prices)
             self._sums, self._prices = welcome.sums, finite(welcome.prices)
             first = [Listen()]
         self.below.above_round, self.below.above_contributed = welcome.round, welcome.spoke
-        self.phase = ClientPhase.WAITING
         return [*first, *self._contributed()]
 
     def _round(self, message: Round) -> list[Action]:
@@ -117,7 +117,6 @@ class RelayMachine(ClientMachine):
             actions = self._passed_on(self._last, unpack(done.price), done.confirmed, done.wait)
         elif self.below.round <= self.below.setup.rounds:
             raise MalformedError("a run ends with its last round")
-        self.phase = ClientPhase.DONE
         price = unpack(done.price)
         return [*actions, Finish(price=price, confirmed=done.confirmed, wait=done.wait)]
 

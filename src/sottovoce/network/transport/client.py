@@ -25,6 +25,7 @@ from sottovoce.network.transport.limits import HEARTBEAT_SECONDS
 
 FIRST_PAUSE: Final = 0.1
 LONGEST_PAUSE: Final = 30.0
+GROWTH: Final = 1.3  # of pauses: with 2 half of all fleets follow a standby after two leases only
 CONNECT_SECONDS: Final = 10.0
 UPGRADE_REQUIRED: Final = 426  # the HTTP status where the version is another
 
@@ -95,7 +96,8 @@ class Client(Generic[Message]):
                 if done():
                     return
                 # Jitter: a thousand agents must not all come back in the same instant.
-                pause = FIRST_PAUSE if progress() > before else min(2 * pause, self.longest_pause)
+                longer = min(GROWTH * pause, self.longest_pause)
+                pause = FIRST_PAUSE if progress() > before else longer
                 await asyncio.sleep(pause * random.uniform(0.5, 1.0))  # noqa: S311
 
     async def _converse(

@@ -7,6 +7,7 @@ import contextlib
 import logging
 import math
 import socket
+import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import KW_ONLY, dataclass
 from functools import partial
@@ -23,6 +24,7 @@ from sottovoce.network.protocol.cloud_machine import CloudMachine
 from sottovoce.network.protocol.codec import MalformedError, decode_from_agent, encode
 from sottovoce.network.protocol.helper_machine import HelperMachine
 from sottovoce.network.protocol.messages import PROTOCOLS, Code
+from sottovoce.network.protocol.series_machine import SeriesMachine
 from sottovoce.network.runner import Runner
 from sottovoce.network.transport.limits import HEARTBEAT_SECONDS, Limits, Quota, most_sockets
 
@@ -66,8 +68,9 @@ class Connection(web.RequestHandler):
     As a WebSocket it never waits for a slow reader, and hears whole messages.
     """
 
-    __slots__ = ("_closing", "_server", "_socket", "_unread", "_unread_since", "answered", "due",
-                 "identity", "leaving", "quota", "refuse", "stopped")  # fmt: skip
+    __slots__ = ("_closing", "_heard", "_pinged", "_server", "_socket", "_unread",
+                 "_unread_since", "answered", "due", "identity", "leaving", "quota", "refuse",
+                 "stopped")  # fmt: skip
 
     def __init__(self, server: Server, http: web.Server) -> None:
         loop = asyncio.get_running_loop()
@@ -84,13 +87,14 @@ class Connection(web.RequestHandler):
         self._server = server
         self._socket: web.WebSocketResponse
         self._closing: asyncio.Task[bool] | None = None
+        self._heard, self._pinged = time.monotonic(), 0.0
         self._unread = 0
         self._unread_since = math.inf
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """TLS is done: the peer has a certificate of the authority."""
         super().connection_made(transport)
-        self.identity = peer_identity(transport)
+        self.identity = peer_identity(transport, self._server.authorization.names)
         self.quota = self._server.limits.quota(self.identity)
         self.quota.open += 1
         self._server.connections.add(self)
@@ -100,6 +104,7 @@ class Connection(web.RequestHandler):
 
     def data_received(self, data: bytes) -> None:
         """Pass on what the quota allows."""
+        self._heard = time.monotonic()
         if self.stopped:
             self.force_close()
         elif self.quota.bytes.take(len(data)):
@@ -125,7 +130,6 @@ class Connection(web.RequestHandler):
         self.due = math.inf
         self._socket = web.WebSocketResponse(
             timeout=CLOSE_SECONDS,
-            heartbeat=HEARTBEAT_SECONDS,
             max_msg_size=limit,
             protocols=protocols,
             autoping=False,
@@ -165,9 +169,9 @@ class Connection(web.RequestHandler):
         """Send a message on the WebSocket without waiting; False if too many are unread."""
         if self.leaving:
             return True
-        if self.backlog == 0:
+        if self._unread and self.backlog == 0:
             self._unread, self._unread_since = 0, math.inf
-        elif self._unread >= UNREAD:
+        if self._unread >= UNREAD:
             return False
         sending = self._socket.send_bytes(data)
         try:
@@ -179,6 +183,20 @@ class Connection(web.RequestHandler):
                 self._unread_since = min(self._unread_since, now)
             return True
         raise RuntimeError("aiohttp must send without waiting")
+
+    def ping(self) -> None:
+        """Ping a peer that was silent, or end the connection of one that stayed silent.
+
+        aiohttp's own heartbeat would set a timer with every message.
+        """
+        now = time.monotonic()
+        if self._pinged > self._heard:
+            if now - self._pinged > HEARTBEAT_SECONDS / 2:
+                self.abort()
+        elif now - self._heard > HEARTBEAT_SECONDS and not self.leaving:
+            self._pinged = now
+            with contextlib.suppress(StopIteration, ConnectionError):
+                self._socket.ping().send(None)  # as in ``post``
 
     @property
     def overdue(self) -> bool:
@@ -221,7 +239,7 @@ class Server:
     """The listening side of a cloud, a relay or a helper."""
 
     authorization: Authorization
-    machine: CloudMachine | HelperMachine
+    machine: CloudMachine | HelperMachine | SeriesMachine
     runner: Runner
     limits: Limits
     _: KW_ONLY
@@ -269,6 +287,7 @@ class Server:
 
     async def close(self) -> None:
         """Close every channel, listen no more, and end whatever is still open."""
+        self.runner.stop()
         for channel in self._channels.values():
             channel.leave()
         for sock in self._sockets:
@@ -315,6 +334,7 @@ class Server:
             if channel.overdue:
                 self._refuse(peer, Code.SLOW)
                 channel.abort()
+            channel.ping()
 
     @web.middleware
     async def _paced(self, request: web.Request, handler: Handler) -> web.StreamResponse:

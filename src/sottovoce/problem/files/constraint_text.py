@@ -12,7 +12,7 @@ column per row.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import final
 
 import numpy as np
@@ -21,7 +21,7 @@ from numpy.typing import ArrayLike, NDArray
 from sottovoce.errors import ProblemError
 from sottovoce.formula.canonical import multiply, split_constant, substitute, subtract
 from sottovoce.formula.derive import gradient
-from sottovoce.formula.expression import ZERO, Expression, Relation, symbol
+from sottovoce.formula.expression import ZERO, Expression, Relation, expression, symbol
 from sottovoce.formula.parse import parse_constraint
 from sottovoce.problem.agents import Array, Group, agent_numbers
 from sottovoce.problem.constraints import Constraint, FleetSum, Total, linear_total, total_over
@@ -50,11 +50,16 @@ class ConstraintReader:
         groups: Sequence[Group],
         public: Mapping[str, Mapping[str, Array]],
         tables: Mapping[str, Table],
+        numbers: Mapping[str, float | list[float]],
     ) -> None:
-        self._groups, self._tables = groups, tables
+        self._groups, self._tables, self._bounds = groups, tables, numbers
         pairs = zip(groups, agent_numbers(groups), strict=True)
         self._numbers = {g.name: numbers for g, numbers in pairs if g.name in public}
         self.alone = {s.name: s for g in groups if g.count == 1 for s in g.symbols}
+        self.constants = dict(_constants(numbers))
+        symbols = {s.name for g in groups for s in (*g.symbols, *g.parameters)}
+        if taken := symbols & self.constants.keys():
+            raise ProblemError(f"names must differ, got {min(taken)} in [public] too: rename one")
         self._owner = {
             s: g
             for g in groups
@@ -81,7 +86,12 @@ class ConstraintReader:
             for name, file in table.weights.items()
         }
         self._scaled.clear()
-        names = self.alone | self.inside | ({} if table.bound is None else {BOUND.name: BOUND})
+        bound = self._bounds.get(table.bound) if isinstance(table.bound, str) else table.bound
+        if bound is None and table.bound is not None:
+            raise refusal(where, f"bound must name a number of [public], got {table.bound!r:.60}")
+        names = self.alone | self.inside | self.constants
+        if bound is not None:
+            names[BOUND.name] = BOUND
         if table.matrix is not None:
             symbols, weights = self._matrix(self._tables[table.matrix])
             names[MATRIX.name] = MATRIX
@@ -91,7 +101,7 @@ class ConstraintReader:
             table.expression, names, where=where, total=total, inside=self.inside
         )
         if self._scaled:
-            return self._family(g, equality=equality, bound=table.bound, where=where)
+            return self._family(g, equality=equality, bound=bound, where=where)
         for key, value in (("bound", table.bound), ("weights", table.weights or None)):
             if value is not None:
                 raise refusal(
@@ -173,6 +183,16 @@ class ConstraintReader:
         except ProblemError as error:
             raise refusal(where, str(error)) from None
         return stated
+
+
+def _constants(numbers: Mapping[str, float | list[float]]) -> Iterator[tuple[str, Expression]]:
+    """What texts may name: ``base`` for a number, ``base[2]`` for one of a list."""
+    for name, value in numbers.items():
+        if not isinstance(value, list):
+            yield name, expression(value)
+            continue
+        for place, one in enumerate(value):
+            yield f"{name}[{place + 1}]", expression(one)
 
 
 def _fleet_weights(table: Table, numbers: range) -> Weights:

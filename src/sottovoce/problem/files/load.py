@@ -14,13 +14,14 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import final
+from typing import TypeAlias, final
 
+import msgspec
 import numpy as np
 from numpy.typing import ArrayLike
 
 from sottovoce.arguments import entries, path_of, whole
-from sottovoce.errors import ProblemError
+from sottovoce.errors import InputError, ProblemError
 from sottovoce.formula.canonical import add
 from sottovoce.formula.expression import Expression, Relation
 from sottovoce.formula.order import in_order
@@ -35,6 +36,7 @@ from sottovoce.problem.files.schema import (
     FleetFile,
     FleetTable,
     ProblemFile,
+    PublicNumbers,
     SumTable,
     check_settings,
     needs,
@@ -50,20 +52,55 @@ _POINTS = ("start", "fallback")
 _ELSEWHERE, _UNKNOWN = Document(tables={}), AgentFile(objective="0")  # of agents that are not here
 
 
-def load_problem(folder: str | Path, *, agents: Iterable[int] | None = None) -> Problem:
+Public: TypeAlias = Mapping[str, float | list[float]]
+"""Public numbers by their names: those of a table ``[public]``, or others in their place."""
+
+
+def load_public(folder: str | Path) -> Public:
+    """Read the table ``[public]`` of a problem: what a run of a series may replace."""
+    return read_document(path_of("folder", folder) / "problem.toml").convert(ProblemFile).public
+
+
+def replace_public(stated: Public, given: object) -> Public:
+    """Return the public numbers of a problem with some replaced by others of the same length."""
+    try:
+        numbers = msgspec.convert(given, PublicNumbers)
+    except msgspec.ValidationError as error:
+        raise InputError(
+            f"public data must map names to finite numbers or lists of them: {error}"
+        ) from None
+    for name, value in numbers.items():
+        if name not in stated:
+            known = ", ".join(stated) or "none"
+            raise InputError(
+                f"public data must be of the table [public] ({known}), got {name!r:.60}"
+            )
+        if np.shape(value) != np.shape(stated[name]):
+            raise InputError(
+                f"{name} must have {np.size(stated[name])} numbers, as in the table [public], got "
+                f"{np.size(value)}"
+            )
+    return {**stated, **numbers}
+
+
+def load_problem(
+    folder: str | Path, *, agents: Iterable[int] | None = None, public: Public | None = None
+) -> Problem:
     """Read a problem from a folder: ``problem.toml``, and agents' files under ``agents/``.
 
     Of agents whose files are not read the objective is 0; of those in a fleet of which some are
-    read the private parameters are one of these's.
+    read the private parameters are one of these's. ``public`` numbers take the place of those in
+    the table ``[public]``.
     """
     files = _Files(path_of("folder", folder))
-    public = files.document("problem.toml")
-    spec = public.convert(ProblemFile)
-    public_agents = list(_numbered(public, spec, files))
+    document = files.document("problem.toml")
+    spec = document.convert(ProblemFile)
+    numbers = replace_public(spec.public, public or {})
+    public_agents = list(_numbered(document, spec, files))
     if not public_agents:
-        raise refusal(public.path, "a problem needs at least one agent, got none: add [[agents]]")
+        raise refusal(document.path, "a problem needs at least one agent, got none: add [[agents]]")
     if not (spec.constraints or spec.cost):
-        raise refusal(public.path, needs("problem.toml", "constraints"))
+        raise refusal(document.path, needs("problem.toml", "constraints"))
     last = public_agents[-1].numbers.stop - 1
     if agents is None:
         files.require_no_others([one.private_file for one in public_agents], last)
@@ -75,21 +112,21 @@ def load_problem(folder: str | Path, *, agents: Iterable[int] | None = None) -> 
     try:
         groups = [one.group() for one in stated]
     except ProblemError as error:
-        raise refusal(public.path, str(error)) from None
+        raise refusal(document.path, str(error)) from None
     symbols = {s.name: s for group in groups for s in (*group.symbols, *group.parameters)}
     pairs = list(zip(stated, groups, strict=True))
     fleets = {one.name: one.parameters for one in stated if not one.alone}
-    reader = ConstraintReader(groups, fleets, files.tables(public, spec))
+    reader = ConstraintReader(groups, fleets, files.tables(document, spec), numbers)
     return Problem(
         agents=groups,
         objectives=[one.objective(g, symbols) for one, g in pairs],
         local=[row for one, g in pairs for row in one.local(g, symbols)],
-        constraints=dict(_constraints(public, spec, reader)),
-        cost=_cost(public, spec, reader),
+        constraints=dict(_constraints(document, spec, reader)),
+        cost=_cost(document, spec, reader),
         **{key: [one.point(key, g) for one, g in pairs] for key in _POINTS},
-        privacy=check_settings("privacy", public.tables.get("privacy"), public),
-        schedule=check_settings("schedule", public.tables.get("schedule"), public),
-        source=files.texts() if agents is None else None,
+        privacy=check_settings("privacy", document.tables.get("privacy"), document),
+        schedule=check_settings("schedule", document.tables.get("schedule"), document),
+        source=files.texts() if agents is None and not public else None,
     )
 
 
@@ -336,7 +373,7 @@ def _constraints(
 
 def _cost(public: Document, spec: ProblemFile, reader: ConstraintReader) -> Expression | None:
     """The public cost, all tables ``[[cost]]`` together."""
-    names = dict(reader.alone)
+    names = reader.alone | reader.constants
     for n, table in enumerate(spec.sums):
         rows = reader.rows(table, public.line_of("expression", table="[[sums]]", nth=n))
         if taken := names.keys() & rows.keys():

@@ -38,6 +38,14 @@ Setting: TypeAlias = Annotated[int | _Finite | str, Meta(description=_NUMBER)]
 Settings: TypeAlias = Annotated[
     int | _Finite | str | list[int | _Finite | str], Meta(description=_NUMBER)
 ]
+Bound: TypeAlias = Annotated[
+    float | list[float] | str,
+    Meta(description="a number, a list of numbers or a name of the table [public]"),
+]
+PublicNumbers: TypeAlias = Annotated[
+    dict[str, _Finite | list[_Finite]],
+    Meta(description="a table [public] of finite numbers and lists of such"),
+]
 Rows: TypeAlias = Annotated[
     list[str], Meta(description='a list of texts such as ["x3[1] + x3[2] >= 5"]', extra=_UNSAID)
 ]
@@ -81,7 +89,7 @@ class ConstraintTable(_Table, frozen=True, kw_only=True):
 
     name: Text | None = None
     expression: Text
-    bound: Numbers | None = None
+    bound: Bound | None = None
     weights: Weighted = {}
     matrix: Text | None = None
     hard: Switch = False
@@ -136,6 +144,7 @@ class ProblemFile(_Table, frozen=True, kw_only=True):
     ] = []
     sums: Annotated[list[SumTable], Meta(description="a list of tables [[sums]]")] = []
     cost: Annotated[list[CostTable], Meta(description="a list of tables [[cost]]")] = []
+    public: PublicNumbers = {}
     privacy: Annotated[Privacy, Meta(description="a table [privacy]")] = Privacy()
     schedule: Annotated[Schedule, Meta(description="a table [schedule]")] = Schedule()
 

@@ -17,6 +17,7 @@ const MEANING = {
   "forged-receipt": "a receipt that this cloud never gave",
   halted: "the run is over for good",
   failed: "the prices ran away",
+  over: "that run of the series is over",
   replaced: "a newer connection of the same agent",
   revoked: "the certificate was revoked",
   expired: "the certificate has ended",
@@ -178,10 +179,24 @@ function renderStatus(status) {
   set("waited", over ? "all rounds are released" : status.seconds_since_round < 2 ? "rounds are coming" : `no round for ${duration(status.seconds_since_round)}`);
   list($("troubles"), status.troubles.map((t) => [t.reason, ""]));
   renderPeople(status);
+  renderSeries(status.series);
   const refusals = Object.entries(status.refused).concat(Object.entries(status.turned_away));
   refusals.sort((a, b) => b[1] - a[1]);
   table($("refused"), ["reason", "#count", "meaning"], refusals.map(([code, n]) => [code, n.toLocaleString("en"), MEANING[code] ?? ""]), "nothing was refused");
   set("held", status.held ? `${status.held.toLocaleString("en")} times a round went on without an agent.` : "");
+}
+
+function renderSeries(series) {
+  $("h-series").parentElement.hidden = !series;
+  if (!series) return;
+  const next = series.next ? `, the next at ${series.next.replace("T", " ").replace("Z", " UTC")}` : "";
+  set("series", `${series.name}: ${series.state}, ${count(series.answered, "run")} answered${next}. ${series.why}`);
+  const out = series.sat_out.map((one) => [named(one.agent), one.why]);
+  if (series.sat_out_count > out.length) out.push([`and ${series.sat_out_count - out.length} more`, ""]);
+  table($("sat-out"), ["agent", "sat out the last run"], out, "nobody sat out the last run");
+  const runs = series.runs.toReversed().map((run) => [String(run.number), run.opened, `${run.status}${run.reason ? `: ${run.reason}` : ""}`, String(run.agents), String(run.rounds), run.seconds.toFixed(1)]);
+  table($("runs"), ["run", "opened", "ended", "#agents", "#rounds", "#seconds"], runs, "no run is over");
+  list($("series-promise"), series.promise.map((line) => [line, ""]));
 }
 
 function renderPeople(status) {

@@ -1,14 +1,24 @@
-"""What lies under a journal: tables, checksums, the rollback marker, and a file with its lock."""
+"""What lies under a journal: tables, checksums, the rollback marker, and who may write.
+
+One process at a time writes. Of a file it has the lock; in PostgreSQL a lease, a row with a token
+and an expiry by the server's clock. Every transaction that writes first prolongs the lease by its
+token, which locks the row. A process that was stopped while another took the lease over has the
+wrong token: it can write nothing, and hence send nothing. One that merely let its lease expire goes
+on.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import os
+import socket
 import sqlite3
 import struct
+import threading
 import time
+import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final, final
 
@@ -16,7 +26,7 @@ import msgspec
 from msgspec import Struct
 
 from sottovoce.database import Address, Database, Statement, connect, driver_errors, fault_of
-from sottovoce.network.failures import BusyError, DiskError, StoreError
+from sottovoce.network.failures import BusyError, DiskError, LeasedError, StoreError
 
 APPLICATION: Final = 0x53564F43
 SCHEMA: Final = 8  # the layout of the tables; a journal of another one is refused
@@ -46,6 +56,23 @@ TABLES: Final = (
     seal BLOB NOT NULL
 )""",
 )
+
+LEASE_SECONDS: Final = 5.0
+"""After which another process may take over: some renewals, one per second, may be late or fail."""
+
+POLL_SECONDS: Final = LEASE_SECONDS / 10  # between attempts of a standby
+START_SECONDS: Final = 600.0
+"""A lease is prolonged this long without a tick of its owner: a fleet's charges take a start."""
+
+_LEASE: Final = "CREATE TABLE lease (token TEXT NOT NULL, expires TIMESTAMPTZ NOT NULL)"
+_FIRST: Final = "INSERT INTO lease VALUES ('', clock_timestamp())"
+_PROLONG: Final = (
+    "UPDATE lease SET expires = clock_timestamp() + make_interval(secs => ?) WHERE token = ?"
+)
+_TAKE: Final = """
+UPDATE lease SET token = ?, expires = clock_timestamp() + make_interval(secs => ?)
+WHERE expires < clock_timestamp()"""
+_FREE: Final = "UPDATE lease SET token = '', expires = clock_timestamp() WHERE token = ?"
 
 _encoder = msgspec.msgpack.Encoder()
 
@@ -152,8 +179,36 @@ def translated(name: str) -> Iterator[None]:
         raise DiskError(f"{name} cannot be written now ({error.strerror})") from None
 
 
+class _Place:
+    """What files and schemas share; a method does nothing where the other one alone needs it."""
+
+    address: Address
+
+    def open(self, *rows: Statement) -> Database:
+        """Open the database; make the tables, with these rows, if there are none."""
+        if self.address.file is not None:
+            touch(self.address.file)
+        database = connect(self.address, seconds=SECONDS)
+        try:
+            # An empty file is what a process leaves that was killed before it made the tables.
+            database.create(TABLES, STAMP, *rows)
+        except BaseException:
+            database.close()
+            raise
+        return database
+
+    def prepare(self, database: Database, *, durable: bool) -> None:
+        """Make an open journal ready for rounds."""
+
+    def settle(self, database: Database) -> None:
+        """Have what was committed in one place, durably."""
+
+    def hold(self, database: Database | None = None) -> None:
+        """Prolong a lease, in the transaction of a write or by itself, or raise LeasedError."""
+
+
 @final
-class JournalFile:
+class JournalFile(_Place):
     """A journal's file, with its lock and marker beside it.
 
     Two names of one file are one journal, so links are resolved. The system gives the lock back
@@ -163,6 +218,7 @@ class JournalFile:
     def __init__(self, file: Path, owner: str) -> None:
         self.path = file.resolve()
         self.name, self.mark = str(self.path), self._beside(".mark")
+        self.address = Address(name=self.name, file=self.path)
         lock = self._beside(".lock")
         touch(lock)
         self._lock = sqlite3.connect(lock, timeout=0, isolation_level=None)
@@ -176,20 +232,8 @@ class JournalFile:
         """Whether there is anything in it."""
         return self.path.exists() and self.path.stat().st_size > 0
 
-    def open(self, *rows: Statement) -> Database:
-        """Open the database; make one, with these rows, if the file is missing or empty."""
-        touch(self.path)
-        database = connect(Address(name=self.name, file=self.path), seconds=SECONDS)
-        try:
-            # An empty one is what a process leaves that was killed before it made the tables.
-            database.create(TABLES, STAMP, *rows)
-        except BaseException:
-            database.close()
-            raise
-        return database
-
     def prepare(self, database: Database, *, durable: bool) -> None:
-        """Make an open journal ready for rounds."""
+        """Have erased contributions overwritten, and the log at its full length."""
         if durable:
             database.execute("PRAGMA secure_delete = ON")
             database.execute(f"PRAGMA wal_autocheckpoint = {LOG_PAGES}")
@@ -198,7 +242,7 @@ class JournalFile:
             database.execute(database.relaxed)
 
     def settle(self, database: Database) -> None:
-        """Copy the log into the file, durably."""
+        """Copy the log into the file."""
         busy, _, _ = database.execute("PRAGMA wal_checkpoint(FULL)").fetchone()
         if busy:
             raise DiskError(
@@ -207,25 +251,95 @@ class JournalFile:
             )
 
     def is_ours(self) -> bool:
-        """Whether it is a journal: a file without a marker may be anything, and stays."""
-        return self.mark.exists()
+        """Whether it is a journal; anything else stays as it is."""
+        return self._beside(".mark").exists()  # without a marker a file may be anything
 
     def set_aside(self) -> None:
-        """Rename the files of a journal that cannot be used."""
+        """Rename what cannot be used."""
         aside = f".lost-{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}"
         for end in ("", "-wal", "-shm", ".mark"):
             if self._beside(end).exists():
                 self._beside(end).rename(self._beside(aside + end))
 
-    def hold(self, database: Database | None = None) -> None:
-        """Nothing is to be done: no other process can have taken the lock."""
-
     def close(self) -> None:
-        """Give the lock back."""
+        """Let another process write."""
         self._lock.close()
 
     def _beside(self, end: str) -> Path:
         return self.path.with_name(self.path.name + end)
+
+
+@final
+class JournalSchema(_Place):
+    """A journal's schema, with its lease; a marker only where the address names one."""
+
+    def __init__(self, address: Address, owner: str) -> None:
+        self.address = address
+        self.name, self.mark = address.name, address.mark
+        self._owner = owner
+        self._token = f"{socket.gethostname()} process {os.getpid()} {uuid.uuid4().hex}"
+        with translated(self.name):
+            self._database = connect(address, seconds=SECONDS)
+        try:
+            with translated(self.name):
+                self._database.create([_LEASE], STAMP, (_FIRST, ()))
+                self._database.execute(self._database.relaxed)  # a lease need not be durable
+                if self._database.execute(_TAKE, (self._token, LEASE_SECONDS)).rowcount != 1:
+                    raise self._leased()
+        except BaseException:
+            self._database.close()
+            raise
+        self._ticking = threading.Event()
+        threading.Thread(target=self._keep, daemon=True).start()
+
+    def exists(self) -> bool:
+        """Whether there is anything in it."""
+        return self._database.stamp("rounds") is not None
+
+    def is_ours(self) -> bool:
+        """Whether it is a journal; anything else stays as it is."""
+        with translated(self.name):
+            stamp = self._database.stamp("rounds")
+        return stamp is None or stamp[0] == APPLICATION
+
+    def set_aside(self) -> None:
+        """Rename what cannot be used."""
+        aside = f"lost_{time.strftime('%Y%m%dt%H%M%Sz', time.gmtime())}"
+        for table in ("rounds", "notes"):
+            self._database.execute(f"ALTER TABLE IF EXISTS {table} RENAME TO {table}_{aside}")
+        if self.mark is not None and self.mark.exists():
+            self.mark.rename(self.mark.with_name(f"{self.mark.name}.{aside}"))
+
+    def hold(self, database: Database | None = None) -> None:
+        """Prolong the lease, or raise LeasedError."""
+        if database is None:
+            self._ticking.set()
+        if (database or self._database).execute(
+            _PROLONG, (LEASE_SECONDS, self._token)
+        ).rowcount != 1:
+            raise self._leased()
+
+    def close(self) -> None:
+        """Let another process write."""
+        self._ticking.set()
+        with suppress(*driver_errors()):
+            self._database.execute(_FREE, (self._token,))
+        self._database.close()
+
+    def _keep(self) -> None:
+        """Prolong the lease until its owner does, every second."""
+        end = time.monotonic() + START_SECONDS
+        while time.monotonic() < end and not self._ticking.wait(LEASE_SECONDS / 5):
+            with suppress(*driver_errors()):
+                self._database.execute(_PROLONG, (LEASE_SECONDS, self._token))
+
+    def _leased(self) -> LeasedError:
+        holder = self._database.execute("SELECT token FROM lease").fetchone()[0]
+        who = holder.rpartition(" ")[0] or "none any more"
+        return LeasedError(
+            f"{self.name} must be leased by this {self._owner}, got the lease of {who}: start "
+            "again to wait for it"
+        )
 
 
 def touch(path: Path) -> None:

@@ -1,0 +1,395 @@
+"""``sottovoce check-setup``: what a role lacks before it starts; it changes nothing."""
+
+from __future__ import annotations
+
+import inspect
+import os
+import shutil
+import socket
+import ssl
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing, suppress
+from dataclasses import replace
+from email.utils import parsedate_to_datetime
+from functools import cache, partial
+from http.client import HTTPException, HTTPSConnection
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, get_type_hints
+from urllib.parse import urlsplit
+
+import typer
+
+from sottovoce.cli import services
+from sottovoce.cli.console import show_result
+from sottovoce.cli.options import load, with_role_options
+from sottovoce.cli.serve import SeriesOptions, read_service, serve_command
+from sottovoce.errors import InputError, NetworkError, SottovoceError
+from sottovoce.tables import PlainTable
+
+if TYPE_CHECKING:
+    from sottovoce.network.journal import Role
+    from sottovoce.privacy.noise_plan import NoisePlan
+
+FEW_DAYS: Final = 30  # that a certificate lasts: time to renew it
+SKEW_SECONDS: Final = 60.0  # between clocks; certificates begin an hour before they are issued
+ANSWER_SECONDS: Final = 5.0  # to wait for the other side
+LITTLE_SPACE: Final = 1 << 30  # bytes free; a round takes some hundred
+NO_SPACE: Final = 64 << 20
+
+Check: TypeAlias = tuple[str, Callable[[], str]]
+"""A name, and what returns a detail or raises an error, or a ``UserWarning``."""
+
+check_setup_group = typer.Typer(
+    help="Check what a role needs before it starts: keys, clock, port, disk, store, budgets.",
+    no_args_is_help=True,
+)
+
+
+def carry_out(check: Check) -> dict[str, str]:
+    """Return a check's name, its status, and what is there or what must be, with the remedy."""
+    name, call = check
+    status = "missing"
+    try:
+        status, detail = "ok", call()
+    except UserWarning as warning:
+        status, detail = "warning", str(warning)
+    except SottovoceError as error:
+        detail = str(error)
+    except OSError as error:
+        detail = f"{error.filename or name} must be readable, got: {error.strerror}"
+    return {"check": name, "status": status, "detail": detail}
+
+
+def _add(name: str, command: Callable[..., None], checks: Callable[..., Iterator[Check]]) -> None:
+    """Add a command that takes a role's options and carries out its checks."""
+    role: Any = inspect.unwrap(command)
+    parameters = dict(inspect.signature(role).parameters)
+    kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+    parameters["json"] = inspect.Parameter("json", kind, default=False)
+
+    def check(*, json: bool, **given: Any) -> None:
+        rows = [carry_out(one) for one in checks(**given)]
+        cells = tuple(tuple(row.values()) for row in rows)
+        columns = ("check", "status", "detail")
+        title = f"Setup of this {name}"
+        table = PlainTable(title=title, columns=columns, rows=cells, framed=True, words=True)
+        show_result(rows, table, json=json)
+        if any(row["status"] == "missing" for row in rows):
+            raise typer.Exit(1)
+
+    check.__doc__ = (
+        f"Check what sottovoce {name} needs, given the same options or --config.\n\n"
+        "Every check is ok, a warning or missing, with the remedy; exit code 1 if one is missing."
+    )
+    check.__annotations__ = {**get_type_hints(role, include_extras=True), "json": bool}
+    check.__signature__ = inspect.Signature(list(parameters.values()))  # type: ignore[attr-defined]
+    check_setup_group.command(name)(with_role_options(check))
+
+
+def _of_half(folder: Path, options: services.HelperOptions, role: Role) -> Iterator[Check]:
+    """Yield what cloud and helper both need."""
+    from sottovoce.network.identity.tls import HELPER
+    from sottovoce.network.setup import round_key
+
+    @cache
+    def plan() -> NoisePlan:
+        from sottovoce.network.cloud import Cloud
+        from sottovoce.network.helper import Helper
+
+        given = replace(options, ledger=None)  # which would be made if it is missing
+        if isinstance(given, services.CloudOptions):
+            stated, rounds, algorithm = services.plan_of_cloud(folder, given)
+            Cloud(stated, rounds=rounds, algorithm=algorithm, **given.server())
+        else:
+            stated = services.plan_of_helper(folder, given)
+            Helper(stated, **given.server())
+        return stated
+
+    def promise() -> str:
+        return f"certified for {plan().cloud.agents:,} agents and {plan().rounds:,} rounds"
+
+    yield "problem", partial(_public_problem, folder)
+    yield from _of_server(
+        options.keys, (HELPER,) if role == "helper" else (), options.listen, options.health_listen
+    )
+    yield "round key", lambda: f"{len(round_key(options.keys))} bytes"
+    yield from _of_store(options.store, role)
+    yield "promise", promise
+    yield "budgets", partial(_budgets, options, plan)
+
+
+def _of_cloud(folder: Path, options: services.CloudOptions) -> Iterator[Check]:
+    from sottovoce.network.identity.tls import CLOUD
+
+    yield from _of_half(folder, options, "cloud")
+    if options.helper is not None:
+        cert = options.keys / "cert.pem"
+        yield "certificate for the helper", partial(_certificate, cert, (CLOUD,))
+        yield "helper and clock", partial(_other_side, options.helper, options.keys)
+
+
+def _of_series(file: Path, log_level: str) -> Iterator[Check]:
+    from sottovoce.network.series import read_public
+    from sottovoce.problem.files.load import load_public, replace_public
+
+    for name, options in read_service(file, log_level).items():
+
+        def public(options: SeriesOptions = options) -> str:
+            stated = load_public(options.problem)
+            replace_public(stated, read_public(options.public))
+            return ", ".join(stated) or "none"
+
+        yield f"{name}: public data", public
+        for check, call in _of_half(options.problem, options, "cloud"):
+            yield f"{name}: {check}", call
+
+
+def _of_helper(folder: Path, options: services.HelperOptions) -> Iterator[Check]:
+    def masks() -> str:
+        from sottovoce.network.masks import HelperKeys
+
+        return f"{len(list(HelperKeys.of_folder(options.keys).listed()))} certificates of agents"
+
+    yield from _of_half(folder, options, "helper")
+    yield "masks", masks
+
+
+def _of_relay(folder: Path, **given: Any) -> Iterator[Check]:
+    from sottovoce.network.identity.tls import parse_range
+
+    keys, below = given["keys"], parse_range(given["agents"])
+    yield "problem", partial(_public_problem, folder)
+    yield from _of_server(keys, (), given["listen"], given["health_listen"])
+    yield "certificate for the cloud", partial(_certificate, keys / "cert.pem", below)
+    yield "cloud and clock", partial(_other_side, given["cloud"], keys)
+
+
+def _of_agent(file: Path, options: services.AgentOptions) -> Iterator[Check]:
+    folder = file.absolute().parent.parent
+    yield from _of_device(folder, [file], options, file.stem, file.with_suffix(".state"))
+
+
+def _of_gateway(folder: Path, options: services.AgentOptions, agents: str) -> Iterator[Check]:
+    private = folder / "agents"
+    files = [path for path in private.iterdir() if path.is_file()] if private.is_dir() else []
+    yield from _of_device(folder, files, options, agents, private / f"{agents}.state")
+
+
+def _of_device(
+    folder: Path, files: list[Path], options: services.AgentOptions, agents: str, state: Path
+) -> Iterator[Check]:
+    """Yield what the process of these agents needs."""
+    from sottovoce.network.identity.tls import client_context, parse_range
+
+    numbers = parse_range(agents)
+
+    def problem() -> str:
+        from sottovoce.network.agent_group import AgentGroup
+
+        try:
+            return f"{len(AgentGroup.of_folder(folder, numbers).agents):,} agents"
+        except SottovoceError as error:  # its text may quote what is private
+            raise InputError(
+                f"the files of agents {agents} must state a problem, got {type(error).__name__}: "
+                "sottovoce agent or gateway says where"
+            ) from None
+
+    def keys() -> str:
+        client_context(options.keys)
+        return f"{options.keys}, the key readable by its owner only"
+
+    yield "problem", problem
+    yield "private files", partial(_private, files)
+    yield "keys", keys
+    yield "certificate", partial(_certificate, options.keys / "cert.pem", numbers)
+    yield from _of_store(state if options.state is None else options.state, "agent")
+    yield "cloud and clock", partial(_other_side, options.cloud, options.keys)
+
+
+def _of_server(
+    keys: Path, roles: tuple[str, ...], listen: str, health_listen: str | None
+) -> Iterator[Check]:
+    """Yield what a process needs that others connect to."""
+
+    def usable() -> str:
+        from sottovoce.network.identity.certificates import Authorization
+
+        Authorization(keys)
+        return f"{keys}, the key readable by its owner only, and revocations"
+
+    def free(name: str, text: str) -> str:
+        from sottovoce.network.failures import not_listening
+
+        host, port = address = services.listen_address(text, name)
+        try:
+            family = socket.AF_INET6 if ":" in host else socket.AF_INET
+            socket.create_server(address, family=family).close()
+        except OSError as error:
+            raise not_listening(name, address, error) from None
+        return f"{host}, port {port}"
+
+    yield "keys", usable
+    yield "certificate", partial(_certificate, keys / "server.pem", roles)
+    for name, text in (("listen", listen), ("health-listen", health_listen)):
+        if text is not None:
+            yield f"port of {name}", partial(free, name, text)
+
+
+def _of_store(store: str | Path, role: Role) -> Iterator[Check]:
+    """Yield the checks of a store or an agent's state, and of the disk below it."""
+    from sottovoce.database import address_of, connect
+    from sottovoce.network.failures import StoreError
+    from sottovoce.network.journal import ENDED, JournalReader
+    from sottovoce.network.journal_place import translated
+
+    address = address_of("store", store)
+
+    def stored() -> str:
+        if address.file is None:
+            with translated(address.name), closing(connect(address, mode="ro")) as database:
+                new = database.stamp("rounds") is None
+        else:
+            new = not address.file.exists() or not address.file.stat().st_size
+            if new and address.file.with_name(f"{address.file.name}.mark").exists():
+                raise StoreError(f"{address.name} has lost its run: put the newest file back")
+        if new:
+            return f"{address.name} will be made"
+        with JournalReader.open(store) as journal:
+            run = journal.read_run()
+        if run.role != role or run.status in ENDED:
+            raise StoreError(
+                f"{address.name} must be of a run of this {role} that goes on, got one of "
+                f"{run.role}, {run.status}: choose another file"
+            )
+        return f"{address.name} is of a run, {run.status}"
+
+    if address.file is not None:
+        yield "folder and disk", partial(_folder, address.file.resolve().parent)
+    yield "store" if role != "agent" else "state", stored
+
+
+def _folder(folder: Path) -> str:
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise InputError(f"{folder} must be a folder that this user may write to")
+    free = shutil.disk_usage(folder).free
+    if free < NO_SPACE:
+        raise InputError(f"the disk of {folder} must have {NO_SPACE:,} bytes free, got {free:,}")
+    if free < LITTLE_SPACE:
+        raise UserWarning(f"the disk of {folder} has {free:,} bytes free: make room")
+    return _private([folder])
+
+
+def _private(paths: list[Path]) -> str:
+    if others := [path for path in paths if os.name == "posix" and path.stat().st_mode & 0o077]:
+        raise UserWarning(f"{others[0]} can be read by others: chmod go= {others[0]}")
+    return ", ".join(map(str, paths[:1])) + (f" and {len(paths) - 1} more" if paths[1:] else "")
+
+
+def _public_problem(folder: Path) -> str:
+    public = load(folder, agents=()).cloud
+    return f"{public.agents:,} agents, {public.sums.count:,} sums"
+
+
+def _certificate(file: Path, members: tuple[str, ...] | range) -> str:
+    """Check that a certificate names roles, or speaks for agents, now and for some time."""
+    from cryptography import x509
+
+    from sottovoce.network.failures import IdentityError
+    from sottovoce.network.identity.certificates import issued_by, read_identity
+    from sottovoce.network.identity.tls import require_current
+
+    identity = read_identity(file)
+    require_current(file)
+    certificate, authority = (
+        x509.load_pem_x509_certificate(path.read_bytes()) for path in (file, file.parent / "ca.pem")
+    )
+    if time.time() < certificate.not_valid_before_utc.timestamp():
+        raise IdentityError(f"{file} is not good yet: set this machine's clock")
+    if not issued_by(certificate, authority):
+        if isinstance(members, range):
+            raise UserWarning(f"{file} is of a fleet's authority: fleet.toml there must name it")
+        raise IdentityError(f"{file} must be of the authority of {file.parent / 'ca.pem'}")
+    lacking = [m for m in members if not (m in identity.roles or m in identity)]
+    if lacking:
+        raise IdentityError(
+            f"{file} must speak for {lacking[0]}, got {sorted(identity.roles) or 'no role'}: copy "
+            "the right one, or issue it with sottovoce identity issue"
+        )
+    days = int((identity.expires - time.time()) // 86400)
+    if days < FEW_DAYS:
+        raise UserWarning(f"{file} ends in {days} days: renew it with sottovoce identity issue")
+    return f"{file}, {days} days left"
+
+
+def _budgets(options: services.HelperOptions, plan: Callable[[], NoisePlan]) -> str:
+    from sottovoce.cli.accounts import opened_ledger
+    from sottovoce.errors import BudgetError
+    from sottovoce.network.journal import JournalReader
+
+    if options.ledger is None:
+        raise UserWarning("without --ledger nothing limits what runs spend together")
+    ledger, name = opened_ledger(options.ledger)
+    series = isinstance(options, SeriesOptions)
+    with suppress(NetworkError), JournalReader.open(options.store) as journal:
+        if not series and journal.read_run().run_id in {spend.run_id for spend in ledger.history()}:
+            return f"{name}: the run of this store is paid for"
+    forecasts = ledger.forecast(plan().charges())
+    refusals = [forecast.refusal for forecast in forecasts if forecast.refusal]
+    if series and 0 < len(refusals) < len(forecasts):
+        raise UserWarning(f"{len(refusals):,} agents would sit out the next run: {refusals[0]}")
+    if refusals:
+        raise BudgetError(f"{len(refusals):,} agents cannot afford this run: {refusals[0]}")
+    now, in_all = (n if n is not None else "any" for n in (forecasts[0].runs, forecasts[0].in_all))
+    return f"{name}: {now} runs now, {in_all} in all"
+
+
+def _other_side(url: str, keys: Path) -> str:
+    """Connect as the role does, and hold this machine's clock against the answer's date."""
+    from sottovoce.arguments import websocket_address
+    from sottovoce.network.identity.tls import client_context
+
+    websocket_address("cloud", url)
+    parts, context = urlsplit(url), client_context(keys)
+    link = HTTPSConnection(
+        parts.hostname or "", parts.port or 443, timeout=ANSWER_SECONDS, context=context
+    )
+    try:
+        link.connect()
+        try:
+            link.request("GET", "/healthz")
+            answer = link.getresponse()
+        except (OSError, HTTPException) as error:  # TLS 1.3 says so after the handshake
+            raise NetworkError(
+                f"{url} must accept {keys / 'cert.pem'}, and ended the connection "
+                f"({type(error).__name__}): copy the certificate of its authority"
+            ) from None
+    except ssl.SSLError as error:
+        raise NetworkError(
+            f"{url} must have a certificate of {keys / 'ca.pem'} for this name, got {error.reason}"
+        ) from None
+    except OSError as error:
+        raise UserWarning(f"{url} does not answer now ({type(error).__name__})") from None
+    finally:
+        link.close()
+    if answer.status in (401, 403):
+        raise NetworkError(f"{url} refuses {keys / 'cert.pem'}: ask its operator for a new one")
+    date = answer.headers["Date"]
+    skew = abs(parsedate_to_datetime(date).timestamp() - time.time()) if date else 0.0
+    if skew > SKEW_SECONDS:
+        raise UserWarning(f"the clocks here and at {url} differ by {skew:.0f} s: set the wrong one")
+    return f"{url} answers, clocks agree"
+
+
+CHECKS: Final[dict[str, tuple[Callable[..., None], Callable[..., Iterator[Check]]]]] = {
+    "cloud": (services.cloud_command, _of_cloud),
+    "helper": (services.helper_command, _of_helper),
+    "relay": (services.relay_command, _of_relay),
+    "agent": (services.agent_command, _of_agent),
+    "gateway": (services.gateway_command, _of_gateway),
+    "serve": (serve_command, _of_series),
+}
+"""The command of every role, whose options its checks take."""
+
+for _role, (_command, _checks) in CHECKS.items():
+    _add(_role, _command, _checks)
