@@ -53,7 +53,7 @@ def _built(name: str) -> bool:
         return False
     folder = Path(__file__).parent / "core"
     sources = b"".join((folder / f"{module}.py").read_bytes() for module in MODULES)
-    return bool(compiled.SOURCES == hashlib.sha256(sources).hexdigest())
+    return bool(hashlib.sha256(sources).hexdigest() == compiled.SOURCES)
 
 
 @cache
