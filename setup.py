@@ -7,6 +7,7 @@ C compiler or Python header fails no build.
 """
 
 import ast
+import hashlib
 import platform
 import re
 import sys
@@ -131,9 +132,14 @@ def joined(variant):
     )
     structs = re.findall(r"^cdef struct (\w+):\n((?:    .*\n)+)", types, re.MULTILINE)
     fillers = [f"cdef object {filler_name(s)}({s}* to, dict values)\n" for s, _ in structs]
+    digest = hashlib.sha256(b"".join((SOURCE / f"{name}.py").read_bytes() for name in names))
     texts = {
         "core.pxd": [types, *fillers],
-        "core.py": ["import cython\n", *map(without_imports, names[1:]), *map(filler, structs)],
+        "core.py": [
+            f'import cython\n\nSOURCES = "{digest.hexdigest()}"\n',
+            *map(without_imports, names[1:]),
+            *map(filler, structs),
+        ],
     }
     for name, parts in texts.items():
         text = "\n".join(parts)

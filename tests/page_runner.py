@@ -28,7 +28,7 @@ import shlex
 import subprocess
 import sys
 from dataclasses import dataclass
-from itertools import zip_longest
+from itertools import takewhile, zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -205,7 +205,8 @@ def _parse_command(words: list[str]) -> None:
     command: Any = get_command(application())
     while hasattr(command, "commands") and words and words[0] in command.commands:
         command, words = command.commands[words[0]], words[1:]
-    plain = [word for word in words if word not in ("&", "--help")]
+    words = list(takewhile(lambda word: word not in ("2>", "&"), words))  # what the shell reads
+    plain = [word for word in words if word != "--help"]
     try:
         command.make_context("sottovoce", plain)
     except Exception as error:  # whatever the library calls wrong usage

@@ -14,14 +14,7 @@ with pytest.MonkeyPatch.context() as _patch:  # no part of the package
     _patch.syspath_prepend(str(Path(__file__).parents[1]))
     _field: Any = import_module("benchmarks.field")
 
-SLOW = {
-    "hs34": "prices run away", "hs66": "prices run away", "s277": "ill-conditioned",
-    "s278": "ill-conditioned", "s279": "ill-conditioned", "s280": "ill-conditioned",
-    "cb3": "minimax", "makela3": "minimax", "makela4": "minimax", "goffin": "minimax",
-    "ksip": "1,000 sums", "assignment": "degenerate", "max min": "minimax",
-    "median": "equality chain", "meeting point": "minimax",
-    "l1 fit": "more sums than states", "norm fit": "more sums than states",
-}  # fmt: skip
+SLOW = {"hs34": "prices run away", "hs66": "prices run away", "goffin": "minimax"}
 
 
 @pytest.fixture(scope="module", params=_field.PROBLEMS)

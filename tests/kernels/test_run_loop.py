@@ -68,24 +68,21 @@ def test_a_run_has_the_bits_of_a_cloud_and_agents_by_themselves(build: str, plan
     sigma = SIGMA if planned else np.zeros(2)
     run = Run(fleets(counts), Release(offset=np.zeros(2), sigma=sigma, grid=grid, seeds=(seed,)),
               (public(), DualAveraging()))  # fmt: skip
-    steps = np.column_stack([1.0 / np.arange(1, rounds + 1), np.full(rounds, 0.5 * planned)])
-    steps = steps if planned else np.tile([1.0, 0.0], (rounds, 1))
+    k = np.arange(1.0, rounds + 1)
+    steps = np.column_stack([1.0 / k if planned else k**0.0, np.full(rounds, 0.5 * planned), k / 9])
     transcript = np.zeros((rounds, SUMS))
     for done, until in ((0, 7), (7, rounds)):  # slices change nothing
         advance(run, done, until, steps[done:until], transcript=transcript[done:until])
     cloud, alone = CloudKernel(public(), DualAveraging(), planned=planned), fleets(counts)
     z = normals(seed, rounds, SUMS)
     sums = [f.contributions(SUMS, grid) for f in alone]
-    for k in range(1, rounds + 1):
-        share, steer = steps[k - 1]
-        y = np.sum(sums, axis=0) * (GRID if planned else 1.0) + sigma * z[k - 1]
+    for i in range(rounds):
+        share, steer, theta = steps[i]
+        y = np.sum(sums, axis=0) * (GRID if planned else 1.0) + sigma * z[i]
         if planned:
-            assert np.array_equal(transcript[k - 1], y), k
-        cloud.round(k, transcript[k - 1], share=share, steer=steer)
-        sums = [
-            f.round(k, cloud.price, theta=DualAveraging().theta, share=share, grid=grid)
-            for f in alone
-        ]
+            assert np.array_equal(transcript[i], y), i
+        cloud.round(i + 1, transcript[i], share=share, steer=steer)
+        sums = [f.round(i + 1, cloud.price, theta=theta, share=share, grid=grid) for f in alone]
     assert run.cloud is not None
     for name in ("price", "answer", "released"):
         assert getattr(run.cloud, name).tobytes() == getattr(cloud, name).tobytes()
@@ -100,7 +97,7 @@ def test_marks_record_what_fleets_measure(build: str) -> None:
     release = Release(offset=np.array([0.25, -1.0]), sigma=np.zeros(2), grid=None, seeds=(5,))
     run = Run(fleets((1, 18)), release, (public(), DualAveraging()))
     trace = np.zeros((2, TRACE))
-    advance(run, 0, 3, np.tile([1.0, 0.0], (3, 1)), marks=np.array([0, 3]), trace=trace)
+    advance(run, 0, 3, np.tile([1.0, 0.0, 0.1], (3, 1)), marks=np.array([0, 3]), trace=trace)
     assert run.cloud is not None
     measured = np.sum([f.measure(run.cloud.answer) for f in run.fleets], axis=0)
     np.testing.assert_allclose(trace[1, :SUMS], release.offset + measured[:SUMS], rtol=1e-14)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import warnings
+from types import SimpleNamespace
 
 import pytest
 
@@ -25,6 +26,12 @@ def test_without_compiled_kernels_the_first_use_warns_once(monkeypatch: pytest.M
         warnings.simplefilter("error")
         assert variant.core() is variant.build("plain")
     variant.variant.cache_clear()
+
+
+def test_kernels_compiled_from_other_sources_do_not_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(variant, "build", lambda name: SimpleNamespace(SOURCES="of another time"))
+    with pytest.warns(variant.PlainKernelsWarning, match="of its present sources"):
+        assert variant.variant() == "plain"
 
 
 def test_importing_the_room_warns_of_nothing_and_loads_no_kernel() -> None:

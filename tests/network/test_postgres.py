@@ -35,8 +35,7 @@ from sottovoce.errors import (
     SottovoceError,
     UnavailableError,
 )
-from sottovoce.network import cloud as cloud_module
-from sottovoce.network import journal_place
+from sottovoce.network import journal_place, run_service
 from sottovoce.network.agent import Agent
 from sottovoce.network.cloud import Cloud
 from sottovoce.network.failures import DiskError, HaltedError, LeasedError, StoreError
@@ -401,12 +400,12 @@ async def test_a_cloud_that_loses_its_lease_while_it_starts_stands_by_and_blames
         await other.stop()
 
     def overtaken(*words: Any) -> None:
-        monkeypatch.setattr(cloud_module, "check_store", check)
+        monkeypatch.setattr(run_service, "check_store", check)
         with ThreadPoolExecutor(1) as elsewhere:
             elsewhere.submit(asyncio.run, overtake()).result()
         check(*words)
 
-    monkeypatch.setattr(cloud_module, "check_store", overtaken)
+    monkeypatch.setattr(run_service, "check_store", overtaken)
     with caplog.at_level(logging.INFO):
         async with serving(plan, keys, url, **settings) as cloud:
             assert cloud.round >= 3

@@ -247,11 +247,10 @@ async def test_a_run_without_its_quorum_is_put_off_and_says_so(
         in_series(folder, keys, every=1.0, gather=0.1, quorum=0.9) as series,
         taking_part(*fleet.everyone(series)[:2]),
     ):
-        await until(lambda: facts(series)["runs"])
+        why = "2 agents can take part, and the quorum is 3"  # the first may have seen fewer yet
+        await until(lambda: why in [run["reason"] for run in facts(series)["runs"]])
         assert facts(series)["run"] == 0
-        (skipped, *_) = facts(series)["runs"]
-        assert skipped["status"] == "skipped"
-        assert skipped["reason"] == "2 agents can take part, and the quorum is 3"
+        assert {run["status"] for run in facts(series)["runs"]} == {"skipped"}
         async with taking_part(fleet.agent(series, 3)):
             await until(lambda: facts(series)["answered"])
 
@@ -529,8 +528,7 @@ def test_a_service_that_is_killed_goes_on_exactly(folder: Path, keys: Path, kill
     numbers = [run.number for run in opened]
     assert numbers == list(range(1, len(numbers) + 1))
     charged = Counter(spend.run_id for spend in ledger.history())
-    assert set(charged.values()) == {3}
-    assert len(charged) == known.number
+    assert list(charged.values()) == [run.agents for run in opened]  # those who took part, once
     answers = [json.loads(f.read_text()) for f in (folder / "agents").glob("1.toml-*.json")]
     assert sorted(answer["run"] for answer in answers) >= numbers[:1]
 

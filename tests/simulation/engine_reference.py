@@ -203,7 +203,8 @@ class PriceRounds:
             self.released.append(y)
             share = float(shares[k - 1])
             assert self.cloud.round(k, y, share=share, steer=float(steers[k - 1]))
-            price, theta = self.cloud.price, algorithm.theta
+            price = self.cloud.price
+            theta = algorithm.theta if planned else float(algorithm.quiet_theta(k))
             sums = sum(
                 agent.round(k, price, theta=theta, share=share, grid=self.grid)
                 for agent in self.agents

@@ -82,8 +82,8 @@ def test_confirmed_answers_of_the_papers_problem_keep_its_constraints() -> None:
 
 
 def test_few_rounds_end_in_fallbacks_rather_than_in_violations() -> None:
-    problem, made = planned("paper", "2%", 30, hide=sv.Trajectory(radius=2e-4, rounds=30))
-    result = sv.simulate(problem, made, rounds=30, runs=200, record=[30])
+    problem, made = planned("paper", "2%", 20, hide=sv.Trajectory(radius=2e-4, rounds=20))
+    result = sv.simulate(problem, made, rounds=20, runs=200, record=[20])
     assert made.feasible is not None
     assert result.confirmed is not None
     violated = over(problem, made.feasible, result).any(axis=1)

@@ -17,6 +17,7 @@ from sottovoce.privacy.averaging import answer_shares, counted_rounds
 from sottovoce.problem.groups import Array
 
 _GAIN = 2.0
+_GROWTH, _MOST_GROWTH = 100.0, 10.0  # rounds in which theta doubles without noise, and how far
 _FIRST = 20.0  # rounds after which the average is worth half as much attention as it ever gets
 
 
@@ -31,7 +32,7 @@ class DualAveraging:
         doubt: regularisation, as a share of the accumulated noise, of directions without a slope
             estimate. More is slower, less lets noise drive prices where agents saturate.
         reach: largest step on evidence beyond noise, in multiples of the spread of prices: growth
-            per round until sums respond. Twice as much in the first rounds, half without noise.
+            per round until sums respond. With noise four times as much in the first ten rounds.
         theta: the weight of the agents' proximal terms, as a share of what the sums are worth to
             them: it keeps agents without curvature from jumping between ends of their boxes.
         start: the worth ``lambda sigma`` of the first step, in the unit of the objective. Small:
@@ -40,7 +41,7 @@ class DualAveraging:
 
     memory: float = 2.0
     doubt: float = 0.3
-    reach: float = 8.0
+    reach: float = 5.0
     theta: float = 0.1
     start: float = 0.01
 
@@ -52,6 +53,13 @@ class DualAveraging:
     def share(self, k: Any, rounds: int, *, noisy: bool) -> Array:
         """The weights of rounds k in the answer; without noise there is nothing to average."""
         return answer_shares(k, rounds) if noisy else np.ones(np.size(k))
+
+    def quiet_theta(self, k: Any) -> Array:
+        """Return theta of rounds k without noise: ``theta min(10, 1 + k / 100)``.
+
+        More of it is slower, and less does not settle in ill-conditioned linear programs.
+        """
+        return np.asarray(self.theta * np.minimum(_MOST_GROWTH, 1.0 + np.asarray(k) / _GROWTH))
 
 
 def steering(k: Any, rounds: int) -> Array:

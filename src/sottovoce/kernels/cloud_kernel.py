@@ -22,6 +22,7 @@ from sottovoce.kernels.lower import TapeBuilder, TapeCode, registers_of
 from sottovoce.kernels.variant import core
 from sottovoce.problem.groups import read_only
 
+_QUIET_START: Final = 1e-6  # without noise prices find their unit from below, in a few rounds
 RUNAWAY: Final = 1e20  # prices from here on have diverged, as in core.cloud_step
 
 _REMEMBERED: Final = ("mean_price", "mean_sum", "aim", "covariance", "response", "slope")
@@ -70,7 +71,8 @@ class CloudKernel:
         }  # fmt: skip
         constants = {
             "memory_power": algorithm.memory, "doubt": algorithm.doubt, "reach": algorithm.reach,
-            "theta": algorithm.theta, "start": algorithm.start, "planned": planned, "begun": begun,
+            "start": algorithm.start * (1.0 if planned else _QUIET_START),
+            "planned": planned, "begun": begun,
         }  # fmt: skip
         regions = _regions(tuple(public.regions))
         registers = {"phi_registers": regions["phi_registers"].copy()}  # every cloud writes its own

@@ -114,7 +114,7 @@ class Run:
         Args:
             done: rounds done.
             until: where to stop.
-            steps: shape (until - done, 2): share and steer with prices, gamma and alpha without.
+            steps: a row per round: share, steer and theta with prices, gamma and alpha without.
             marks: the rounds after which to measure, among these; 0 is the start.
             trace: per mark the sums, ``MEASURES``, the answer's prices and the last ones, each in
                 lanes, filled in.
@@ -187,10 +187,9 @@ class PythonRun:
         fleets: Sequence[FleetStates],
         release: Release,
         cloud: CloudKernel | PythonCloud,
-        theta: float,
     ) -> None:
         self.fleets, self.cloud = list(fleets), cloud
-        self._release, self._theta = release, theta
+        self._release = release
         self.failed_round = np.zeros(1)
 
     def tasks(self, done: int, until: int, steps: Array, **records: Any) -> list[Task]:
@@ -233,7 +232,9 @@ class PythonRun:
         y[noisy] += release.sigma[noisy] * z
         return y
 
-    def _round(self, k: int, y: Array, sums: Array, share: float, steer: float) -> Array:
+    def _round(
+        self, k: int, y: Array, sums: Array, share: float, steer: float, theta: float
+    ) -> Array:
         """Return the contributions after round k."""
         if not self.cloud.round(k, y, share=share, steer=steer):
             self.failed_round[0] = k
@@ -241,7 +242,7 @@ class PythonRun:
         price, grid = self.cloud.price, self._release.grid
         total = np.zeros(price.size)
         for fleet in self.fleets:
-            total += fleet.round(k, price, theta=self._theta, share=share, grid=grid)
+            total += fleet.round(k, price, theta=theta, share=share, grid=grid)
         return total
 
     def _measured(self) -> Array:

@@ -218,7 +218,7 @@ class Series(RunService[int]):
         while True:
             here, now = self._lobby.waiting, time.time()
             complete = self._lobby.settled and len(here) == self._agents
-            if complete or now >= begun + self.gather:
+            if complete or now >= min(begun + self.gather, until):
                 spent = self._spent(plan, here)
                 taking_part = len(here) - len(spent)
                 if taking_part >= quorum:

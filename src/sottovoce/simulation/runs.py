@@ -76,16 +76,19 @@ class SimulationRequest:
         return int(self.price0.size) if self.plan is None else len(self.plan.outputs)
 
     def steps(self, k: NDArray[np.int64]) -> Array:
-        """The numbers of rounds k, a row each: the answer's weight and the gain of steering.
+        """The numbers of rounds k, a row each: the answer's weight, the gain of steering, theta.
 
         Of gradient steps the step and the regularisation.
         """
         if isinstance(self.algorithm, GradientSteps):
             return self.algorithm.schedule(k)
         share = self.algorithm.share(k, self.rounds, noisy=self.plan is not None)
+        theta = np.full(share.shape, self.algorithm.theta)
+        if isinstance(self.algorithm, DualAveraging) and self.plan is None:
+            theta = self.algorithm.quiet_theta(k)
         steered = self.plan is not None and self.plan.feasible is not None
         steer = steering(k, self.rounds) if steered else np.zeros(share.shape)
-        return np.stack([share, steer], axis=1)
+        return np.stack([share, steer, theta], axis=1)
 
     def records(self, done: int, until: int) -> tuple[int, int]:
         """Which marks belong to rounds ``done + 1 .. until``; the start belongs to the first."""
@@ -317,7 +320,7 @@ class Runs:
         if isinstance(algorithm, DualAveraging) and not self._in_python:
             return Run(fleets, release, (layout.public, algorithm), warm=s.warm, threads=team)
         cloud = make_cloud(algorithm, layout.public, planned=s.plan is not None, warm=s.warm)
-        return PythonRun(fleets, release, cloud, algorithm.theta)
+        return PythonRun(fleets, release, cloud)
 
     def tasks(self, done: int, until: int, steps: Array) -> list[Task]:
         """The tasks of rounds ``done + 1 .. until``: one per run, or per thread of a single run.

@@ -10,7 +10,6 @@ cdef struct CloudView:
     double memory_power      # a
     double doubt
     double reach
-    double theta             # of the agents' proximal terms
     double start
     bint planned             # releases are noisy: the answer is their average
     Py_ssize_t begun         # rounds that count as done before the first, 0 without a memory
@@ -35,7 +34,7 @@ cdef class CloudCore:
     cpdef object nearest(self, object v, object metric, object u, object work, bint priced)
 
 cdef Py_ssize_t DENSE, EVERY_ROUND
-cdef double EXPLAINED, FIRST_ROUNDS, NOISE_FREE, MIN_MEMORY, MIN_SPREAD, STILL, ALIKE, RUNAWAY
+cdef double EXPLAINED, FIRST_ROUNDS, EARLY, NOISE_FREE, SEARCH_ROUNDS, MIN_MEMORY, MIN_SPREAD, STILL, ALIKE, RUNAWAY
 
 cpdef Py_ssize_t entries(Py_ssize_t p) noexcept nogil
 cpdef Py_ssize_t kept_size(Py_ssize_t p) noexcept nogil

@@ -39,8 +39,10 @@ from .public_cost import prox
 
 DENSE = 24  # up to so many sums the slope is a full matrix
 EXPLAINED = 100.0  # ten standard deviations; three make prices follow noise: 1.20 against 1.09
-FIRST_ROUNDS = 10.0  # in which the reach is doubled: the unit of prices is still to be found
-NOISE_FREE = 0.5  # of the reach where there is no noise to average out
+FIRST_ROUNDS = 10.0  # in which the unit of prices is still to be found
+EARLY = 3.0  # reaches more in the first rounds where there is noise; as far later: excursions
+NOISE_FREE = 0.4  # of the reach where there is no noise to average out, and as much more early
+SEARCH_ROUNDS = 100.0  # without noise, after which the reach falls: flat agents' secants mislead
 MIN_MEMORY = 2.0  # rounds remembered besides one per direction, or secants would be of rounding
 MIN_SPREAD = 0.03  # what a direction may need at any time, as a share of the largest
 STILL = 1e-10  # in units of the sums: a move this small is rounding and teaches no slope
@@ -286,9 +288,10 @@ def learn_rows(cloud):
 
 
 def reach_now(cloud, k):
-    """``reach (1 + min(1, 10/k))``; half of ``reach`` without noise."""
-    early = FIRST_ROUNDS / k if k > FIRST_ROUNDS else 1.0
-    return cloud.reach * (1.0 + early if cloud.planned else NOISE_FREE)
+    """``reach (1 + 3 min(1, 10/k))``; without noise ``0.4 reach (1 + min(1, 100/k))``."""
+    if cloud.planned:
+        return cloud.reach * (1.0 + EARLY * min(1.0, FIRST_ROUNDS / k))
+    return NOISE_FREE * cloud.reach * (1.0 + min(1.0, SEARCH_ROUNDS / k))
 
 
 def regularise(cloud, recent, reach):
@@ -335,7 +338,7 @@ class CloudCore:
 
     Args:
         arrays: by name, those of ``CloudView`` and ``PublicSet``; all are kept as they are.
-        constants: ``memory_power, doubt, reach, theta, start, planned, begun``.
+        constants: ``memory_power, doubt, reach, start, planned, begun``.
     """
 
     def __init__(self, arrays, constants):

@@ -24,7 +24,7 @@ from .plain import fill_struct as fill_run_view
 
 
 def price_rounds(run, done, until, steps):
-    """Rounds ``done + 1 .. until`` with prices; ``steps`` holds share and steer of each."""
+    """Rounds ``done + 1 .. until`` with prices; ``steps`` holds share, steer and theta of each."""
     cloud, mark = run.cloud, start_marks(run, done)
     chunk_sums = skip(run.parts, (done % 2) * run.chunks * run.stride)
     for c in range(run.first_chunk, run.last_chunk):
@@ -34,7 +34,8 @@ def price_rounds(run, done, until, steps):
             contribute(run.fleets[i], c, run.chunks, run.grid, run.gridded, sums)
     wait(run)
     for k in range(done, until):
-        share, steer = steps[2 * (k - done)], steps[2 * (k - done) + 1]
+        step = skip(steps, 3 * (k - done))
+        share, steer, theta = step[0], step[1], step[2]
         add_up(run, k % 2)
         draw(run, k, done)
         release(run, k, done)
@@ -49,7 +50,7 @@ def price_rounds(run, done, until, steps):
             for i in range(run.fleet_count):
                 minimise(
                     run.fleets[i], c, run.chunks, cloud.price, run.grid, run.gridded, sums,
-                    cloud.theta, retained, share,
+                    theta, retained, share,
                 )  # fmt: skip
         wait(run)
         if mark < run.mark_count and run.marks[mark] == k + 1:
@@ -220,7 +221,7 @@ class RunCore:
         Args:
             done: rounds done.
             until: where to stop.
-            steps: two numbers per round: share and steer, or gamma and alpha.
+            steps: per round share, steer and theta, or gamma and alpha.
             counter: one integer, 0, the same array for all threads.
             marks: after which rounds to measure.
             trace: where measures go.
