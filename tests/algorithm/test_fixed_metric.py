@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 from scipy.optimize import linprog
 
-from sottovoce.problem.agents import Array
+from sottovoce.problem.groups import Array
 
 RUNS = 24
 SIGMA = np.array([1.0, 2.0])
