@@ -143,7 +143,7 @@ def test_the_line_is_toml_that_a_problem_reads_back(paper: Advice, tmp_path: Pat
         (table,) = tomllib.loads(row.privacy).values()
         expected: dict[str, Any] = {"hide": row.hide, "epsilon": row.epsilon, "delta": 0.05}
         expected |= {"rounds": row.rounds} | ({} if row.radius is None else {"radius": row.radius})
-        expected |= {} if row.unkept else {"feasible": 0.95}
+        expected |= {} if row.no_margin else {"feasible": 0.95}
         assert table == expected
     file = tmp_path / "d" / "problem.toml"
     file.write_text(f"{paper.line}\n{file.read_text()}")
@@ -177,7 +177,7 @@ def test_margins_without_room_are_said_and_left_out_of_the_line() -> None:
     (row,) = tight.rows
     assert told(row).useless == ""
     assert row.cost == math.inf
-    assert row.unkept
+    assert row.no_margin
     assert "feasible" not in row.privacy
     assert "no room" in str(tight)
     assert "without room for margins" in tight.words

@@ -255,7 +255,8 @@ class _Demo:
     def _start(self, *arguments: object) -> None:
         code = "from sottovoce.cli import main; main()"
         words = [sys.executable, "-c", code, *map(str, arguments), "--log-level", "error"]
-        self.running.append(subprocess.Popen(words, stderr=subprocess.DEVNULL))  # noqa: S603  ours
+        with (self.run / "errors.log").open("ab") as log:
+            self.running.append(subprocess.Popen(words, stderr=log))  # noqa: S603  ours
 
     async def _show_page(self, stack: AsyncExitStack, port: int, status: Status) -> None:
         """Serve the page on this machine, and wait until it is opened."""
@@ -298,7 +299,8 @@ class _Demo:
         for place, process in enumerate(self.running):
             if process.poll() not in (None, 0):
                 name = "cloud" if place == 0 else f"process {place}"
-                raise SottovoceError(f"the {name} failed, got exit code {process.returncode}")
+                log, code = self.run / "errors.log", process.returncode
+                raise SottovoceError(f"the {name} must not fail, got exit code {code}: see {log}")
 
 
 async def _status(session: ClientSession, url: str) -> dict[str, int] | None:

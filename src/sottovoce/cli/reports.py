@@ -102,7 +102,7 @@ def _assumption_table(certificate: Certificate) -> PlainTable:
             (a.name, a.status, f"{a.detail} at {witness}" if a.witness is not None else a.detail)
         )
     columns = ("assumption", "status", "how")
-    return _framed_table("Assumptions of Theorem 1", columns, rows, words=True)
+    return _framed_table("Assumptions of the paper's Theorem 1", columns, rows, words=True)
 
 
 def _domain_table(certificate: Certificate) -> PlainTable:

@@ -43,7 +43,7 @@ class AdviceRow:
         fleet: the number of agents from which on keeping the constraints costs less than 1% of the
             objective: more agents of the same kind, under bounds that grow with them.
         refused: why there is no such plan; None if there is one.
-        unkept: why there is no room for margins that keep the constraints with probability
+        no_margin: why there is no room for margins that keep the constraints with probability
             ``feasible``; None if there is.
     """
 
@@ -58,7 +58,7 @@ class AdviceRow:
     fleet: int = 0
     refused: str | None = None
     feasible: float = FEASIBLE
-    unkept: str | None = None
+    no_margin: str | None = None
 
     @property
     def cost(self) -> float:
@@ -86,7 +86,7 @@ class AdviceRow:
     def privacy(self) -> str:
         """The line for ``problem.toml``: the table ``[privacy]`` in TOML."""
         radius = "" if self.radius is None else f"radius = {self.radius!r}, "
-        feasible = "" if self.unkept else f"feasible = {self.feasible!r}, "
+        feasible = "" if self.no_margin else f"feasible = {self.feasible!r}, "
         return (
             f'privacy = {{ hide = "{self.hide}", {radius}epsilon = {self.epsilon!r}, '
             f"delta = {self.delta!r}, {feasible}rounds = {self.rounds} }}"
@@ -204,7 +204,7 @@ def _price_margins(study: AdviceStudy, row: AdviceRow, predicted: Prediction) ->
         margins = study.plan(row, feasible=study.feasible).feasible
     except PrivacyError as refusal:
         predicted = replace(predicted, feasibility_cost=math.inf)
-        return replace(row, predicted=predicted, unkept=str(refusal))
+        return replace(row, predicted=predicted, no_margin=str(refusal))
     if study.response is None or margins is None or margins.cost is None:
         return row
     cost = margins.cost.more / study.response.size

@@ -84,7 +84,7 @@ class Advice:
             )
         best, allowed = self.recommended, percent(self.accuracy)
         text = f"Hide {_KIND_STYLES[best.hide][0]} with epsilon {up(best.epsilon, 3)}: "
-        if best.unkept:
+        if best.no_margin:
             return f"{text}worth something, but without room for margins that keep constraints."
         text += f"keeping all constraints costs {percent(best.cost)}, " + (
             f"within the {allowed} that you allow."

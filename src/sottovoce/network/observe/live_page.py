@@ -188,11 +188,11 @@ class Live:
             about, seen = self._about, 0 if opening else seen
             texts = self._current_status(), await self._current_budget()
             fresh = [text for text in texts if text not in sent]
-            words = b"".join([opening, self._rounds(seen), *fresh, event("end", {}) * over])
+            chunk = b"".join([opening, self._rounds(seen), *fresh, event("end", {}) * over])
             seen = self._samples.round if self._about else 0
             try:
                 async with asyncio.timeout(SLOW_SECONDS):
-                    await answer.write(words)
+                    await answer.write(chunk)
                     while viewer.backlog:  # aiohttp itself waits for large texts only
                         await asyncio.sleep(TICK_SECONDS)
             except TimeoutError:
