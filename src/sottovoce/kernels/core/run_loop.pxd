@@ -46,8 +46,9 @@ cdef void gradient_rounds(RunView* run, Py_ssize_t done, Py_ssize_t until, doubl
 cdef void wait(RunView* run) noexcept nogil
 cdef void add_up(RunView* run, Py_ssize_t which) noexcept nogil
 cdef void draw(RunView* run, Py_ssize_t k, Py_ssize_t done) noexcept nogil
-cdef void add_noise(RunView* run, double* y, Py_ssize_t first, Py_ssize_t i, Py_ssize_t b) noexcept nogil
+cdef void add_noise(RunView* run, double* y, Py_ssize_t first, Py_ssize_t count, Py_ssize_t b) noexcept nogil
 cdef void note_failures(RunView* run, double number) noexcept nogil
+cdef void fail(RunView* run, Py_ssize_t lane, double number) noexcept nogil
 cdef void release(RunView* run, Py_ssize_t k, Py_ssize_t done) noexcept nogil
 cdef Py_ssize_t start_marks(RunView* run, Py_ssize_t done) noexcept nogil
 cdef void record(RunView* run, Py_ssize_t mark, double* answer, double* price) noexcept nogil

@@ -64,9 +64,8 @@ def gradient_rounds(run, done, until, steps):
     for k in range(done, until):
         gamma, alpha = steps[2 * (k - done)], steps[2 * (k - done) + 1]
         draw(run, k, done)
-        for e in range(run.entries):
-            fill(skip(run.entry_noise, e * run.lanes), 0.0, run.lanes)
-            add_noise(run, run.entry_noise, run.p // run.lanes, e, (k - done) % LANES)
+        fill(run.entry_noise, 0.0, run.entries * run.lanes)
+        add_noise(run, run.entry_noise, run.p // run.lanes, run.entries, (k - done) % LANES)
         chunk_sums = skip(run.parts, (k % 2) * run.chunks * run.stride)
         for c in range(run.first_chunk, run.last_chunk):
             sums = skip(chunk_sums, c * run.stride)
@@ -89,15 +88,19 @@ def note_failures(run, number):
     """Note the round in which a run's multipliers, or its named agents, stopped being finite."""
     first, lanes = run.fleets[0], run.lanes
     states = first.d if run.fleet_count == 1 and first.count == lanes else 0
-    for lane in range(lanes):
-        total = 0.0
-        for j in range(run.p // lanes):
-            total += run.mu[j * lanes + lane]
-        for c in range(states):
-            total += first.x[c * lanes + lane]
-        # A finite sum less itself is 0, any other is not.
-        if run.failed[lane] == 0.0 and total - total != 0.0:
-            run.failed[lane] = number
+    # A finite number less itself is 0, any other is not.
+    for j in range(run.p):
+        if run.mu[j] - run.mu[j] != 0.0:
+            fail(run, j % lanes, number)
+    for c in range(states * lanes):
+        if first.x[c] - first.x[c] != 0.0:
+            fail(run, c % lanes, number)
+
+
+def fail(run, lane, number):
+    """Note the first round in which a run failed."""
+    if run.failed[lane] == 0.0:
+        run.failed[lane] = number
 
 
 def wait(run):
@@ -124,15 +127,14 @@ def draw(run, k, done):
         draw_rounds(run.seeds[0], k, run.pairs, run.normals)
 
 
-def add_noise(run, y, first, i, b):
-    """Add the noise of released number ``first + i`` to row i, in round b of the 16 of one run."""
-    order = run.order[first + i]
-    if order < 0:
-        return
-    if run.lanes > 1:
-        add_scaled_row(row(y, i), row(run.normals, order), run.sigma[order])
-    else:
-        y[i] += run.sigma[order] * run.normals[order * LANES + b]
+def add_noise(run, y, first, count, b):
+    """Add the noise of released numbers from ``first`` on, in round b of the 16 of one run."""
+    for i in range(count):
+        order = run.order[first + i]
+        if order >= 0 and run.lanes > 1:
+            add_scaled_row(row(y, i), row(run.normals, order), run.sigma[order])
+        elif order >= 0:
+            y[i] += run.sigma[order] * run.normals[order * LANES + b]
 
 
 def release(run, k, done):
@@ -140,8 +142,7 @@ def release(run, k, done):
     if run.gridded:
         for j in range(run.p):
             run.y[j] *= run.grid[j]
-    for j in range(run.p // run.lanes):
-        add_noise(run, run.y, 0, j, (k - done) % LANES)
+    add_noise(run, run.y, 0, run.p // run.lanes, (k - done) % LANES)
     if run.transcribed:
         first, lanes = run.fleets[0], run.lanes
         out = skip(run.transcript, (k - done) * (run.p + run.entries * lanes))
