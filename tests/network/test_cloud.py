@@ -111,7 +111,7 @@ def test_files_that_a_finished_run_left_say_what_to_do_about_a_second(
         run(once("first.db"))  # late agents are told, and nothing is released
     (warned,) = (r for r in caplog.records if r.levelno >= logging.WARNING)
     assert warned.getMessage() == "run-over"
-    assert "a new run needs a new store" in warned.fields["words"]  # type: ignore[attr-defined]
+    assert "a new run needs a new store" in warned.fields["reason"]  # type: ignore[attr-defined]
     assert summarise(tmp_path / "first.db").rounds == 3
 
 

@@ -346,7 +346,7 @@ def status_table(summary: RunSummary) -> PlainTable:
         rows |= {
             "series": f"{series.name}, run {series.number:,}, {series.answered:,} answered",
             "runs that ended": ", ".join(ends[-6:]) or "none",
-            "sat out": out or "nobody",
+            "sat out": out or "none",
         }
     refused = ", ".join(f"{code} {n:,}" for code, n in sorted(summary.incidents.items()))
     rows |= {

@@ -6,6 +6,7 @@ import logging
 import re
 import tomllib
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, fields
 from datetime import UTC, datetime
 from functools import partial
@@ -154,6 +155,8 @@ def start_command(
 
 
 async def _post(cloud: str, keys: Path, body: dict[str, Any]) -> Any:
+    import json
+
     import aiohttp
 
     from sottovoce.arguments import websocket_address
@@ -172,7 +175,12 @@ async def _post(cloud: str, keys: Path, body: dict[str, Any]) -> Any:
             if reply.status == 202:
                 return await reply.json()
     except (aiohttp.ClientError, OSError, TimeoutError) as error:
-        raise NetworkError(f"{cloud} must answer, got {type(error).__name__}") from None
+        raise NetworkError(
+            f"{cloud} must answer, got {type(error).__name__}: check the address, and that "
+            "sottovoce serve runs there"
+        ) from None
+    with suppress(ValueError, KeyError, TypeError):  # a series refuses in JSON
+        text = json.loads(text)["reason"]
     if reply.status == 400:
         raise InputError(f"the run was refused: {text}")
     raise NetworkError(f"the run was not opened (status {reply.status}): {text}")

@@ -72,7 +72,7 @@ def _add(name: str, command: Callable[..., None], checks: Callable[..., Iterator
         rows = [carry_out(one) for one in checks(**given)]
         cells = tuple(tuple(row.values()) for row in rows)
         columns = ("check", "status", "detail")
-        title = f"Setup of this {name}"
+        title = f"Setup: {name}"
         table = PlainTable(title=title, columns=columns, rows=cells, framed=True, words=True)
         show_result(rows, table, json=json)
         if any(row["status"] == "missing" for row in rows):
@@ -288,7 +288,7 @@ def _private(paths: list[Path]) -> str:
 
 def _public_problem(folder: Path) -> str:
     public = load(folder, agents=()).cloud
-    return f"{public.agents:,} agents, {public.sums.count:,} sums"
+    return f"agents: {public.agents:,}, sums: {public.sums.count:,}"
 
 
 def _certificate(file: Path, members: tuple[str, ...] | range) -> str:

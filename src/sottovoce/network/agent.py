@@ -192,7 +192,7 @@ class Agent:
             from sottovoce.network.masks import HelperKnown  # loads cryptography
 
             self._helper = HelperKnown(self._keys, self.group.agents)
-        note("trust", words=TRUST_STATEMENTS["split" if split else "one"])
+        note("trust", statement=TRUST_STATEMENTS["split" if split else "one"])
         start = pack(self.group.start)
         saved = AgentStore(self._path, Memory(x=start, answer=start))
         masker = None if self._helper is None else self._helper.masker
@@ -243,7 +243,7 @@ class Agent:
         number = {} if self._series is None else {"run": self._series.number}
         note("joined", agents=self._part.agents, round=welcome.round, **number)
         if self._round.keeps and self._machine.memory.missed:
-            note("answer-gap", level=logging.WARNING, words=_GAP)
+            note("answer-gap", level=logging.WARNING, reason=_GAP)
         return self._round
 
     async def _apply(self, action: Apply) -> None:
@@ -297,7 +297,7 @@ class Agent:
             ("fallback-above-public", above, _ABOVE),
         ):
             if agents:
-                note(event, level=logging.WARNING, agents=agents, words=words)
+                note(event, level=logging.WARNING, agents=agents, reason=words)
 
     def _objection(self, welcome: Welcome) -> str | None:
         """What is wrong with a run: with who adds the noise an agent goes by its own keys."""

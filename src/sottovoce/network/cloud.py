@@ -114,7 +114,7 @@ class Cloud(RunService[CloudResult]):
         self._take_up(plan, config, plan.charges(), self.warm_start)
         machine = self._machine
         helper = None if self.helper is None else self._join_halves(self.helper)
-        note("trust", words=TRUST_STATEMENTS[plan.trust.kind])
+        note("trust", statement=TRUST_STATEMENTS[plan.trust.kind])
         numbers = plan.cloud.size if machine.setup.states else machine.setup.prices
         await self._listen(machine, self._runner, numbers)
         self._began = time.perf_counter()
@@ -122,7 +122,7 @@ class Cloud(RunService[CloudResult]):
         if helper is not None:
             self._supervisor.start("helper", helper())
         if machine.phase is CloudPhase.DONE:
-            note("run-over", level=logging.WARNING, words=_OVER)
+            note("run-over", level=logging.WARNING, reason=_OVER)
 
     def _result(self) -> CloudResult:
         return CloudResult(

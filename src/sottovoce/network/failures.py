@@ -79,4 +79,6 @@ def not_listening(name: str, listen: tuple[str, int], error: OSError) -> Network
     if isinstance(error, PermissionError):
         return NetworkError(f"{name} must be an address that this user may use, got {address}")
     reason = error.strerror or type(error).__name__
-    return BusyError(f"{name} must be a free address, got {address} ({reason}): end who uses it")
+    return BusyError(
+        f"{name} must be a free address, got {address} ({reason}): end the process that uses it"
+    )

@@ -379,7 +379,7 @@ class Series(RunService[int]):
             ),
             line,
         )
-        note("run-ended", run=known.number, status=status, words=reason)
+        note("run-ended", run=known.number, status=status, reason=reason)
         gc.collect()  # a run's machine, runner and noise refer to each other
 
     def _skip(self, due: float, reason: str) -> None:
@@ -389,7 +389,7 @@ class Series(RunService[int]):
         )
         self._remember(replace(self._note, due=due), line)
         self._why = reason
-        note("run-skipped", level=logging.WARNING, words=reason)
+        note("run-skipped", level=logging.WARNING, reason=reason)
 
     def _remember(self, known: SeriesNote, line: RunLine) -> None:
         self._note = replace(known, runs=(*known.runs, line)[-KEPT_RUNS:])

@@ -145,7 +145,7 @@ class Service(ABC, Generic[Result]):
                 raise
         except LeasedError as error:
             if not self._standby:
-                note("standby", words=str(error))
+                note("standby", reason=str(error))
             self._standby = True
             self._close_files()  # the lease may have been lost after the store was opened
             self._fence = self._store = None
