@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from typing import Literal, TypeAlias, final
 from weakref import WeakKeyDictionary
 
@@ -40,7 +40,7 @@ _FINEST_GRID = 2.0**-60  # the grid of a sum that no agent moves and that has no
 
 
 @final
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class SimulationRequest:
     """A checked request with its problem and plan, picklable."""
 
@@ -58,12 +58,12 @@ class SimulationRequest:
     transcript: bool
     warm: PriceMemory | None = None  # what the cloud begins with
 
-    @property
+    @cached_property
     def gradient(self) -> bool:
         """Whether by gradient steps, whose prices are the constraints' multipliers."""
         return isinstance(self.algorithm, GradientSteps)
 
-    @property
+    @cached_property
     def lanes(self) -> int:
         """How many runs go together: 16 of Algorithm 1 where all agents are named."""
         named = all(group.count == 1 for group in self.problem.groups)
