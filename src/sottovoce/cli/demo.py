@@ -72,11 +72,14 @@ def demo_command(options: DemoOptions) -> None:
 
     Example: sottovoce demo --out out
     """
+    from sottovoce.kernels.variant import variant
+
     if options.fleet is not None and options.folder is not None:
         raise InputError("folder must be left out with --fleet, which brings a problem, got both")
     if options.fleet is not None and options.split:
         raise InputError("--split must be left out with --fleet, got both: run one of them")
     root = Path(tempfile.mkdtemp(prefix="sottovoce-demo-")) if options.out is None else options.out
+    variant()  # warns where no kernels are compiled; the processes' warnings are in errors.log
     make_folder(root)
     if options.fleet is None:
         _run_agents(options, root)
