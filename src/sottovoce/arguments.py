@@ -94,7 +94,7 @@ def path_of(name: str, value: object) -> Path:
 
 def websocket_address(name: str, value: object) -> str:
     """Return an address of the network, ``wss://host:port``."""
-    with suppress(ValueError):  # a port that is no number
+    with suppress(ValueError):  # a port that is not a number
         if isinstance(value, str) and value.startswith("wss://") and urlsplit(value).port != 0:
             return value
     raise InputError(f"{name} must be an address wss://host:port, got {value!r:.60}")

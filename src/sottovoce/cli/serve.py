@@ -120,7 +120,7 @@ async def _all_of(every: list[Series]) -> list[int]:
         try:
             return await series.run(linger=0.0)
         except SottovoceError as error:
-            logs.note("series-failed", level=logging.ERROR, series=series.name, words=str(error))
+            logs.note("series-failed", level=logging.ERROR, series=series.name, reason=str(error))
             raise
 
     ended = await asyncio.gather(*map(one, every), return_exceptions=True)

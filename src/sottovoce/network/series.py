@@ -39,6 +39,7 @@ from sottovoce.network.observe.logs import note
 from sottovoce.network.protocol.series_machine import SeriesMachine
 from sottovoce.network.run_service import RunService
 from sottovoce.network.runner import Outcome, Runner
+from sottovoce.network.service import NAMED
 from sottovoce.network.setup import check_halves, check_request
 from sottovoce.network.store import SERIES, CloudStore, RunLine, SeriesNote
 from sottovoce.network.transport.limits import CONFIG_BYTES
@@ -55,7 +56,6 @@ Planner = Callable[[Public], Awaitable[NoisePlan]]
 
 KEPT_RUNS: Final = 100  # past runs that the journal remembers
 SHOWN_RUNS: Final = 20
-NAMED: Final = 100  # agents that sat out and are named on a page
 FARTHEST: Final = 100  # steps of the horizon after which prices are of no use any more
 REQUEST_SECONDS: Final = 60.0  # a run that was asked for waits for its quorum this long
 _POLL: Final = 0.05
