@@ -197,19 +197,6 @@ def flood(kind: str, port: int, keys: Path, *, voices: int, until: Callable[[], 
         sock.close()
 
 
-def get(port: int, keys: Path, path: str) -> tuple[int, bytes]:
-    """What the cloud answers to a request with these keys."""
-    context = with_keys(keys)
-    with context.wrap_socket(connect(port), server_hostname="localhost") as sock:
-        sock.settimeout(10)
-        request = f"GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
-        sock.sendall(request.encode())
-        output = b""
-        while chunk := sock.recv(65_536):
-            output += chunk
-    return int(output.split()[1]), output.partition(b"\r\n\r\n")[2]
-
-
 def copy_store(store: Path, target: Path) -> Sequence[Path]:
     """Copy a store with the files beside it."""
     target.mkdir(parents=True, exist_ok=True)

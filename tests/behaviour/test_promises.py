@@ -97,19 +97,6 @@ def test_the_gallery_keeps_its_sensitivities_and_its_noise(name: str) -> None:
     np.testing.assert_allclose(noise.sigma, sigma, rtol=DIGITS)
 
 
-def test_no_slope_seen_in_the_domain_exceeds_a_certified_one() -> None:
-    certificate = p.certify(p.mixed())
-    lower, upper = (
-        np.concatenate([getattr(group, end).ravel() for group in certificate.domain])
-        for end in ("lower", "upper")
-    )
-    # The level is one sum, exp(pump) + exp(tank): steepest at the upper ends, which is certified.
-    seen = np.exp(np.random.default_rng(0).uniform(lower, upper, (40, 3)).max(axis=0))
-    bounds = certificate.sensitivity.dense()[2]
-    assert np.all(bounds[[0, 2]] >= np.maximum(seen, np.exp(upper))[[0, 2]])
-    assert bounds[1] == 0.0
-
-
 def test_constraints_shrink_the_domain() -> None:
     def box(certificate: Any, agent: int) -> tuple[float, float]:
         group = certificate.domain[agent]

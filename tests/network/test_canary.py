@@ -71,12 +71,3 @@ def test_the_cloud_knows_nothing_of_private_sets(
     for where, text in seen.items():
         for canary in spellings():
             assert canary not in text, where
-
-
-def test_an_empty_set_stops_the_agent_before_it_says_anything(tmp_path: Path) -> None:
-    stated = problem(secret=True)
-    stated.save(tmp_path / "p")
-    file = tmp_path / "p" / "agents" / "1.toml"
-    file.write_text(file.read_text().replace("local = [", 'local = [\n  "x1[1] + x1[2] <= 0.5",'))
-    with pytest.raises(sv.errors.ProblemError, match=r"local set of x1 .* got none for"):
-        sv.network.AgentGroup.of_file(file)

@@ -200,14 +200,6 @@ async def test_a_cloud_that_breaks_rules_fails_by_name(
     ]
 
 
-async def test_a_cloud_that_is_not_there_is_a_failure(keys: Path) -> None:
-    script = ScriptedAgent(
-        f"wss://127.0.0.1:{free_port()}", keys / "agents" / "1-7", (1,), patience=2.0
-    )
-    checks = await script.play()
-    assert failed(checks) == ["it takes part to the end"]
-
-
 async def test_a_cloud_that_refuses_the_keys_is_a_failure_and_no_traceback(
     paper: Problem, keys: Path, tmp_path: Path
 ) -> None:

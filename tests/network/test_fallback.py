@@ -38,7 +38,6 @@ from sottovoce.privacy.adjacency import Adjacency, Everything, Offset, Trajector
 from sottovoce.privacy.sampler import Released, Sampler, SecureSampler
 from sottovoce.problem.groups import Array, lower_bounds, upper_bounds
 from sottovoce.problem.problem import Problem
-from sottovoce.simulation.simulate import simulate
 from sottovoce.study.audit import audit
 from sottovoce.study.noise import audit_store
 
@@ -367,22 +366,6 @@ async def test_a_split_run_that_an_agent_never_joins_ends_in_its_time(
     assert result.held == 8
 
 
-async def test_a_run_that_loses_everybody_ends_after_its_deadlines_and_not_before_one_came(
-    paper: Problem, keys: Path, tmp_path: Path
-) -> None:
-    settings: dict[str, Any] = {"rounds": 60, "deadline": 0.05, "seed": 1}
-    same = {"allow_simulated": True}
-    async with serving(plan_for(paper), keys, tmp_path / "run.db", **settings) as cloud:
-        await asyncio.sleep(0.3)
-        assert cloud.round == 0
-        gateway = member(paper, list(range(1, 8)), cloud, keys, tmp_path, **same)
-        async with taking_part(gateway):
-            while cloud.round < 3:
-                await asyncio.sleep(0.001)
-        result = await cloud.finished(linger=0)
-    assert result.rounds == 60
-
-
 async def test_a_run_that_has_begun_ends_after_a_restart_to_which_no_agent_returns(
     paper: Problem, keys: Path, tmp_path: Path
 ) -> None:
@@ -400,15 +383,3 @@ async def test_a_run_that_has_begun_ends_after_a_restart_to_which_no_agent_retur
         result = await cloud.finished(linger=0)
     assert result.held == 7 * left > 0
     assert 0.5 < time.perf_counter() - began < 30
-
-
-async def test_with_everybody_there_a_run_with_deadlines_is_that_of_a_simulation(
-    paper: Problem, keys: Path, tmp_path: Path
-) -> None:
-    plan, same = plan_for(paper), {"allow_simulated": True}
-    async with serving(plan, keys, tmp_path / "run.db", rounds=20, seed=3) as cloud:
-        agents = [member(paper, [i], cloud, keys, tmp_path, **same) for i in range(1, 8)]
-        async with taking_part(*agents):
-            result = await cloud.finished(linger=10)
-    assert result.held == 0
-    assert result.price.tolist() == simulate(paper, plan, rounds=20, seed=3).price[0].tolist()

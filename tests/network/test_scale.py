@@ -29,17 +29,6 @@ def chargers() -> Problem:
     )
 
 
-async def test_a_thousand_agents_share_one_gateway(keys: Path, tmp_path: Path) -> None:
-    problem = chargers()
-
-    async with serving(plan_for(problem), keys, tmp_path / "run.db", rounds=20) as cloud:
-        task = asyncio.create_task(
-            member(problem, list(range(1, AGENTS + 1)), cloud, keys, tmp_path).run()
-        )
-        await cloud.finished(linger=10)
-        assert (await task).x.shape == (AGENTS,)
-
-
 @pytest.mark.slow
 async def test_a_thousand_agents_on_a_thousand_connections_work(keys: Path, tmp_path: Path) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sqlite3
 import subprocess
 import sys
-import threading
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
@@ -283,24 +282,6 @@ def _seconds(text: str) -> int:
     from datetime import datetime
 
     return int(datetime.fromisoformat(text).timestamp())
-
-
-def test_of_threads_that_race_for_a_window_one_wins(ledger: Ledger) -> None:
-    wins = []
-
-    def race(name: int) -> None:
-        try:
-            ledger.spend(f"run {name}", cost(0.8 * DAY))
-        except BudgetError:
-            return
-        wins.append(name)
-
-    threads = [threading.Thread(target=race, args=(name,)) for name in range(6)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert len(wins) == 1
 
 
 RACER = """

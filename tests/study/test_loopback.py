@@ -6,12 +6,9 @@ import numpy as np
 
 from plans import planned
 from sottovoce.algorithm.dual_averaging import DualAveraging
-from sottovoce.network.protocol.codec import decode_from_cloud, unpack
-from sottovoce.network.protocol.messages import Done, Round
 from sottovoce.network.round_arithmetic import SimulatedSampler
 from sottovoce.privacy.noise_plan import NoisePlan
 from sottovoce.problem import gallery
-from sottovoce.simulation.simulate import simulate
 from sottovoce.study.loopback import Loopback, Replayed
 from sottovoce.study.released_outputs import released_outputs
 
@@ -23,18 +20,6 @@ def loopback(name: str, made: NoisePlan, *, rounds: int, agent: int) -> Loopback
     return Loopback(
         gallery.get(name), made, algorithm=ALGORITHM, sampler=sampler, rounds=rounds, agent=agent
     )
-
-
-def test_the_iterates_are_those_of_solve_bit_by_bit() -> None:
-    made = planned(radius=0.1)
-    played = loopback("paper", made, rounds=20, agent=2).play()
-    here = simulate(gallery.paper(), made, rounds=20, seed=3, algorithm=ALGORITHM)
-    done = decode_from_cloud(played.frames[-1][1])
-    assert isinstance(done, Done)
-    assert np.array_equal(unpack(done.price), here.price[0])
-    rounds = [m for _, f in played.frames if isinstance(m := decode_from_cloud(f), Round)]
-    assert len(rounds) == 2 * 20
-    assert len({m.receipt for m in rounds}) == 20
 
 
 def test_agents_contribute_from_what_the_game_has_them_act() -> None:
