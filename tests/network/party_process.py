@@ -75,6 +75,7 @@ async def cloud(
             vars(journal_place)["LEASE_SECONDS"] = float(server[1])
             vars(service)["POLL_SECONDS"] = float(server[1]) / 10
         settings: dict[str, Any] = {"keys": keys, "ledger": ledger, "seed": int(value)}
+        settings["deadline"] = settings["first_deadline"] = 300.0  # a killed agent comes back
     else:
         plan = split_plan(PROBLEM)
         settings = {"keys": keys / "cloud", "helper": f"wss://127.0.0.1:{value}"}
