@@ -24,7 +24,8 @@ pytestmark = pytest.mark.core
 SAVED: dict[str, Callable[[], sv.Problem]] = {
     "readme": p.readme, "bakeries": p.bakeries, "hard": lambda: p.bakeries(hard=True),
     "valves": p.valves, "mixed": p.mixed, "nonsmooth": p.nonsmooth, "flows": p.flows,
-    "small fleet": p.small_fleet, "fleets and agents": p.fleets_and_agents, **p.FIELD,
+    "small fleet": p.small_fleet, "fleets and agents": p.fleets_and_agents,
+    "public sets": p.public_sets, **p.FIELD,
     **{f"{n} weights of {m}": partial(p.matrices, n, m) for n in (0.02, 0.9) for m in (1, 3)},
     **{n: partial(sv.gallery.get, n) for n in sv.gallery.names() if n != "chargers"},
     "chargers": lambda: sv.gallery.chargers(5, seed=1, hours=4),
@@ -237,36 +238,6 @@ def result() -> Any:
     problem = p.bakeries()
     noise, rounds = p.plan(problem, feasible=0.5), [0, 1, 30, 60]
     return sv.simulate(problem, noise, runs=5, seed=11, record=rounds, transcript=True)
-
-
-def test_a_result_reads_back_the_same(result: Any, tmp_path: Path) -> None:
-    result.save(tmp_path / "result.npz")
-    again: Any = sv.Result.load(tmp_path / "result.npz")
-    for name in ("x", "price", "last_x", "last_price", "confirmed", "saddle_x"):
-        np.testing.assert_array_equal(getattr(again, name), getattr(result, name))
-    assert (again.rounds, again.runs, again.seed) == (60, 5, 11)
-    np.testing.assert_array_equal(again.trace.k, [0, 1, 30, 60])
-    np.testing.assert_array_equal(again.transcript.y, result.transcript.y)
-    assert str(again.summary()) == str(result.summary())
-
-
-def test_a_result_has_traces_a_transcript_and_a_summary(result: Any) -> None:
-    assert result.trace.objective.shape == (5, 4)
-    assert result.transcript.y.shape[:2] in ((5, 60), (60, 5))
-    text = str(result.summary())
-    for word in ("60 rounds", "5 runs", "connection", "north", "not private", "optimum"):
-        assert word in text
-    assert "Result(runs=5, rounds=60" in repr(result)
-    assert "<" in result._repr_html_()
-
-
-def test_a_result_is_a_table(result: Any) -> None:
-    pytest.importorskip("pandas")
-    answers, trace = result.to_frame(), result.to_frame("trace")
-    assert len(answers) == 5
-    assert {"north", "south", "west"} <= set(map(str, answers.columns))
-    np.testing.assert_allclose(answers["north"], result.x[:, 0])
-    assert len(trace) == 5 * 4
 
 
 @pytest.mark.parametrize("suffix", ["png", "svg"])

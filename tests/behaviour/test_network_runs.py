@@ -183,10 +183,10 @@ def test_a_split_cloud_runs_with_a_helper(tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def keys(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An authority with agents 1 to 6, and gateways of some of them."""
+    """An authority with agents 1 to 11, and gateways of some of them."""
     folder = tmp_path_factory.mktemp("keys") / "keys"
-    assert run_cli("identity", "init", "--dir", folder, "--agents", "6").code == 0
-    for gateway in ("1-2", "1-3", "2-3", "3-6"):
+    assert run_cli("identity", "init", "--dir", folder, "--agents", "11").code == 0
+    for gateway in ("1-2", "1-3", "2-3", "3-5", "3-6", "1-7", "9-11"):
         assert run_cli("identity", "issue", "--dir", folder, "--agents", gateway).code == 0
     return folder
 
@@ -227,6 +227,8 @@ SAME: dict[str, tuple[Any, tuple[str, ...], Any]] = {
     "mixed": (p.mixed, ("1-3",), None),
     "nonsmooth": (p.nonsmooth, ("1", "2"), None),
     "fleet": (lambda: p.small_fleet(6), ("1-2", "3-6"), None),
+    "fleets and agents": (p.fleets_and_agents, ("1-7", "8", "9-11"), None),
+    "public sets": (p.public_sets, ("1-2", "3-5"), None),
     "code": (p.coded, ("1", "2-3"), None),
     "a user's own step": (p.bakeries, ("1-3",), sv.DualAveraging(theta=0.2, memory=3.0)),
 }

@@ -20,10 +20,6 @@ from sottovoce.problem.problem import Problem
 FLEETS = {"chargers", "smart_charging", "valley_filling", "peak_shaving", "soft_limit"}
 
 
-def status(certificate: Certificate, name: str) -> str:
-    return next(a.status for a in certificate.assumptions if a.name == name)
-
-
 def outputs(problem: Problem) -> list[Expression]:
     return [row for family in problem.cloud.sums.families for row in family.formulas]
 
@@ -125,12 +121,3 @@ def test_random_convex_problems_are_bounded_from_above(seed: int) -> None:
     certificate = certify(problem, tighten=bool(rng.integers(2)))
     seen = sampled(problem, certificate, 300)
     assert np.all(seen <= certificate.sensitivity.dense() * (1 + 1e-12))
-
-
-def test_parameters_that_never_occur_together_are_judged_agent_by_agent() -> None:
-    a = np.array([1.0, 3.0])
-    ev = sv.agents(2, lower=-1.0, upper=1.0, parameters={"a": a, "b": 0.5 - a})
-    curved = ev["a"] * ev.x**2 + ev["b"] * ev.x**2
-    problem = Problem(agents=ev, objectives=curved, constraints=[sv.total(ev.x) <= 1])
-    # Over the box of all parameters a + b may be as low as -1.5; for every agent it is 0.5.
-    assert status(certify(problem), "convexity of the objective of x") == "proven"

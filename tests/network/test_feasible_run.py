@@ -125,20 +125,6 @@ def test_without_a_confirmation_fallbacks_are_applied(
     assert [one.confirmed for one in ended] == [False] * 7
 
 
-async def test_a_run_that_is_cut_short_leaves_fallbacks(
-    safe: Problem, keys: Path, tmp_path: Path
-) -> None:
-    made, device = with_margins(safe), Device()
-    settings: dict[str, Any] = {"rounds": ROUNDS, "seed": SEED}
-    async with (
-        serving(made, keys, tmp_path / "run.db", **settings) as cloud,
-        taking_part(*members(safe, cloud, keys, tmp_path, device)),
-    ):
-        await reached(cloud, 8)
-    assert len(device.told) > 4
-    assert {(x, which) for _, x, which in device.told} == {(0.25, "fallback")}
-
-
 def test_a_run_that_crashed_ends_with_the_verdict_and_the_bits_of_one_that_did_not(
     safe: Problem, keys: Path, tmp_path: Path
 ) -> None:

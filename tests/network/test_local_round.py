@@ -8,7 +8,6 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
-import scipy.sparse as sparse
 from welcomes import welcome_to
 
 import sottovoce as sv
@@ -19,113 +18,12 @@ from sottovoce.errors import InputError, ProblemError
 from sottovoce.formula.canonical import substitute
 from sottovoce.network.agent_group import AgentGroup
 from sottovoce.network.local_round import LocalRound
-from sottovoce.network.protocol.codec import decode_from_cloud, pack, pack_whole, unpack
-from sottovoce.network.protocol.messages import Done
-from sottovoce.network.round_arithmetic import SimulatedSampler, noisy_sigma
+from sottovoce.network.protocol.codec import pack, pack_whole
 from sottovoce.paper.tikhonov import Tikhonov
 from sottovoce.problem import gallery
 from sottovoce.problem.files.save import save_problem
 from sottovoce.problem.numeric import Numeric
 from sottovoce.problem.problem import Problem
-from sottovoce.study.loopback import Loopback
-
-
-def mixed() -> Problem:
-    """A named vector longer than NumPy adds up in order, a number, and a fleet with weights."""
-    a, upper = np.linspace(0.2, 0.9, 40), np.linspace(0.5, 1.5, 40)
-    ev = sv.agents(40, lower=0.0, upper=upper, name="ev", parameters={"a": a})
-    named = sv.agents(["v", "q"], lower=-1.0, upper=2.0, dim=[9, 1])
-    dense = np.random.default_rng(3).uniform(-1, 1, (2, 40))
-    routes = sparse.csr_array(np.where(dense > 0.3, dense, 0.0))
-    x, own, (v, q) = ev.x, ev["a"], named
-    return Problem(
-        agents=[named, ev],
-        objectives=[
-            sum((w - c) ** 2 for w, c in zip(v, np.linspace(-1, 1, 9), strict=True)) + sum(v) ** 2,
-            sv.exp(q) - 2 * q,
-            own * (x - own) ** 2 - 0.1 * sv.log(x + own),
-        ],
-        constraints={
-            "links": sv.total(own * x, weights=dense) <= np.array([3.0, 2.0]),
-            "routes": sv.total([x, x**2], weights=routes) <= np.full(4, 2.0),
-            "all": sv.total(x) + sum(w**2 for w in v) - 2 * q <= 9.0,
-        },
-    )
-
-
-def private() -> Problem:
-    """Agents with sets of their own: needs and windows, two rows, ramps, a ball and a kink."""
-    rng = np.random.default_rng(4)
-    n = 20
-    parameters = {"need": rng.uniform(0.5, 2.5, n), "limit": rng.uniform(0.9, 1.0, n)}
-    ev = sv.agents(n, lower=0.0, upper=1.0, dim=3, name="ev", parameters=parameters)
-    named = sv.agents(["v", "w"], lower=-1.0, upper=2.0, dim=[4, 3])
-    x, (v, w) = ev.x, named
-    ramps = [v[t + 1] - v[t] <= 0.4 for t in range(3)] + [v[t] - v[t + 1] <= 0.4 for t in range(3)]
-    return Problem(
-        agents=[named, ev],
-        objectives=[
-            sum((a - c) ** 2 for a, c in zip(v, (2.0, -1.0, 0.5, 0.1), strict=True))
-            + abs(v[0] - v[2] - 0.1),
-            sum((t + 1) * a**2 for t, a in enumerate(w)),
-            sum(0.1 * t * a + a**2 for t, a in enumerate(x)),
-        ],
-        constraints={
-            "peak": sv.total(list(x)) <= np.array([12.5, 13.0, 13.5]),
-            "all": sv.total(x[0]) + v[0] - w[0] <= 11.5,
-        },
-        local=[
-            *ramps,
-            sum(a**2 for a in v) <= 2.0,
-            w[0] + w[1] + w[2] == 1.0,
-            w[0] - w[2] <= 0.3,
-            x[0] + x[1] + x[2] == ev["need"],
-            x[1] <= ev["limit"],
-        ],
-    )
-
-
-def public() -> Problem:
-    """Named agents with public rows of their own: two of a matrix, a ball."""
-    x = sv.agents(3, lower=-1.0, upper=2.0, dim=2)
-    sums = np.array([[1.0, 0, 2, 0, 0.5, 0], [1, 1, 0, 0, 0, 0], [0, 0, 0, 0, 1, -1]])
-    return Problem(
-        agents=x,
-        objectives=[(s[0] - 1.5) ** 2 + (s[1] - i) ** 2 for i, s in enumerate(x)],
-        constraints={"A": sums @ x <= [1.0, 1.5, 0.2], "ball": x[1][0] ** 2 + x[1][1] ** 2 <= 1},
-    )
-
-
-def planned(problem: Problem) -> Any:
-    certificate = sv.certify(problem.cloud)
-    return sv.plan(certificate, epsilon=np.log(3), delta=0.05, hide=sv.Trajectory(radius=0.1))
-
-
-CASES = {
-    "paper": (gallery.paper, 2),
-    "mixed": (mixed, 20),
-    "public": (public, 1),
-    "private": (private, 10),
-}
-
-
-@pytest.mark.parametrize(
-    "name", ["paper", "mixed", "public", pytest.param("private", marks=pytest.mark.slow)]
-)
-def test_rounds_of_an_agent_and_a_gateway_are_those_of_simulate_to_the_last_bit(name: str) -> None:
-    make, agent = CASES[name]
-    problem, algorithm = make(), DualAveraging()
-    plan = planned(problem)
-    sampler = SimulatedSampler(noisy_sigma(plan), 5)
-    loop = Loopback(problem, plan, algorithm=algorithm, sampler=sampler, rounds=30, agent=agent)
-    played = loop.play()
-    unknown = (np.zeros(problem.size), np.zeros(problem.cloud.sums.count))  # nobody asks for errors
-    solved = sv.simulate(problem, plan, rounds=29, seed=5, saddle=unknown)
-    assert played.states[29].tolist() == solved.last_x[0].tolist()
-    solved = sv.simulate(problem, plan, rounds=30, seed=5, saddle=unknown)
-    done = decode_from_cloud(played.frames[-1][1])
-    assert isinstance(done, Done)
-    assert unpack(done.price).tolist() == solved.price[0].tolist()
 
 
 @pytest.mark.parametrize("which", ["coupled", "every"])

@@ -97,26 +97,6 @@ def test_the_same_releases_give_the_same_prices_as_solve_bit_for_bit(
     assert np.any(record.price != 0)
 
 
-@pytest.mark.parametrize("name", ["paper", "coupled"])
-def test_a_warm_start_has_the_bits_of_simulate_and_leaves_the_same_memory(
-    name: str, request: pytest.FixtureRequest
-) -> None:
-    problem: Problem = request.getfixturevalue(name)
-    made = plan_for(problem, sigma=0.5)
-    earlier = simulate(problem, made, rounds=30, seed=1)
-    asked: dict[str, Any] = {"rounds": 40, "seed": 3, "warm_start": earlier}
-    here = simulate(problem, made, transcript=True, **asked)
-    assert here.transcript is not None
-    warm = earlier.warm_start()
-    rounds = Rounds(made, DualAveraging(), Told(here.transcript.y[0]), 40, warm)
-    record = played(rounds, 40)
-    assert record.price.tolist() == here.last_price[0].tolist()
-    assert record.answer.tolist() == here.price[0].tolist()
-    learnt = rounds.memory(40)
-    assert learnt is not None
-    assert learnt.fingerprint == here.warm_start().fingerprint
-
-
 def test_a_warm_start_of_other_sums_or_for_another_algorithm_is_refused() -> None:
     made = plan_for(paper())
     other = simulate(coupled(), rounds=3).warm_start()

@@ -13,9 +13,7 @@ from sottovoce.errors import CertificateError
 from sottovoce.formula.canonical import canonical
 from sottovoce.formula.expression import symbol
 from sottovoce.formula.tape import tape
-from sottovoce.kernels.fleet_kernel import FleetKernel
-from sottovoce.kernels.fleet_kernel import FleetStates as States
-from sottovoce.problem.fleets import Fleet, agent_fleet, fleets_of, parametrised
+from sottovoce.problem.fleets import Fleet, fleets_of, parametrised
 
 X = symbol("a")
 
@@ -82,34 +80,6 @@ def test_a_message_about_a_fleet_has_the_numbers_that_were_stated() -> None:
         sv.certify(problem)
 
 
-def scalars(n: int = 40) -> sv.Problem:
-    """Quadratics under dense rows and a row of squares."""
-    rng = np.random.default_rng(1)
-    x = sv.agents(n, lower=-5, upper=5)
-    a, c, w = rng.uniform(0.5, 2, n), rng.uniform(-3, 3, n), rng.uniform(0.1, 1, n)
-    rows = rng.uniform(-1, 1, (8, n)) @ x <= np.ones(8)
-    squares = sum(float(q) * s**2 for q, s in zip(w, x, strict=True))
-    f = [float(p) * (s - float(q)) ** 2 for p, q, s in zip(a, c, x, strict=True)]
-    return sv.Problem(agents=x, objectives=f, constraints=[rows, squares <= 100])
-
-
-def vectors(n: int = 6, d: int = 6) -> sv.Problem:
-    """Rows on one component of every agent, and rows that mix components."""
-    rng = np.random.default_rng(2)
-    x = sv.agents(n, lower=-5, upper=5, dim=d)
-    single = np.zeros((12, n * d))
-    for r in range(12):
-        single[r, np.arange(n) * d + r % d] = rng.uniform(-1, 1, n)
-    mixed = rng.uniform(-1, 1, (2, n * d))
-    f = [
-        sum(float(rng.uniform(0.5, 2)) * (c - float(rng.uniform(-3, 3))) ** 2 for c in s)
-        + (s[0] + s[1]) ** 2
-        for s in x
-    ]
-    rows = [single @ x <= np.ones(12), mixed @ x <= np.ones(2)]
-    return sv.Problem(agents=x, objectives=f, constraints=rows)
-
-
 def fleets(problem: sv.Problem) -> list[Fleet]:
     return fleets_of(problem.groups, problem.cloud.sums.families, problem.objectives)
 
@@ -120,26 +90,3 @@ def test_other_forms_and_rows_make_other_fleets() -> None:
     bent = sum(0.5 * s**2 for s in x[:10])
     problem = sv.Problem(agents=x, objectives=f, constraints=[sum(x) <= 30, bent <= 20])
     assert sorted(one.group.count for one in fleets(problem)) == [5, 5, 15, 15]
-
-
-@pytest.mark.parametrize("made", [scalars, vectors])
-def test_an_agent_by_itself_has_the_bits_of_its_fleet(made: Any) -> None:
-    problem = made()
-    families, rng = problem.cloud.sums.families, np.random.default_rng(3)
-    grid = rng.uniform(1e-7, 2e-7, problem.cloud.sums.count)
-    (one,) = fleets(problem)
-    lower, upper = one.group.lower, one.group.upper
-    x = rng.uniform(lower, upper)
-    together, alone = States(FleetKernel(one, lower, upper), x), []
-    for i, place in enumerate(one.places):
-        own = agent_fleet(problem.groups, families, place, problem.objectives[place])
-        here = slice(i, i + 1)
-        alone.append(States(FleetKernel(own, lower[here], upper[here]), x[here]))
-    for k in range(1, 6):
-        price = rng.normal(size=grid.size)
-        sums = together.round(k, price, theta=0.5, share=0.5, grid=grid)
-        found = [agent.round(k, price, theta=0.5, share=0.5, grid=grid) for agent in alone]
-        np.testing.assert_array_equal(
-            np.concatenate([agent.states for agent in alone]), together.states
-        )
-        np.testing.assert_array_equal(sum(found), sums)

@@ -1,9 +1,5 @@
 """Constraints behind which a physical limit stands, in Python and in files."""
 
-from pathlib import Path
-
-import numpy as np
-
 import sottovoce as sv
 
 
@@ -31,12 +27,3 @@ def test_every_row_of_what_is_marked_is_hard_as_everybody_agrees_on() -> None:
     assert [family.hard for family in hard.constraints] == [True, True, True, True, False]
     assert not any(family.hard for family in soft.constraints)
     assert hard.cloud.fingerprint != soft.cloud.fingerprint
-
-
-def test_a_folder_keeps_marks_and_the_wish(tmp_path: Path) -> None:
-    problem = stated(marked=True)
-    problem.save(tmp_path)
-    read = sv.Problem.load(tmp_path)
-    assert read.cloud.fingerprint == problem.cloud.fingerprint
-    assert dict(read.privacy) == dict(problem.privacy)
-    assert np.array_equal(read.cloud.sums.upper, problem.cloud.sums.upper)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -132,29 +131,6 @@ def named(constraints: list[str], local: list[str]) -> sv.Problem:
     x = sv.agents(2, lower=-5, upper=5, dim=2)
     objectives = [x[0][0] ** 2 + x[0][1], x[1][0] ** 2]
     return sv.Problem(agents=x, objectives=objectives, constraints=constraints, local=local)
-
-
-@pytest.mark.parametrize(
-    "stated",
-    [
-        named(["x1[1] + x2[1] <= 1", "x1[1]**2 + x1[2]**2 <= 4"], ["x1[1] + x1[2] >= 0.5"]),
-        named(["x1[1] + x2[1] <= 1", "x1[1]**2 <= 4", "x2[1] >= -1"], []),
-        named(["abs(x1[1]) + pos(x2[1]) <= 2"], ["norm(x1[1], x1[2]) <= 3"]),
-        chargers(battery, lambda ev: ev.x[1] <= 7),
-    ],
-    ids=["rows", "bounds", "nonsmooth", "fleet"],
-)
-def test_they_survive_a_folder(stated: sv.Problem, tmp_path: Path) -> None:
-    stated.save(tmp_path)
-    again = sv.Problem.load(tmp_path)
-    assert again.fingerprint == stated.fingerprint
-    assert again.cloud.fingerprint == stated.cloud.fingerprint
-    for name in ("separable", "local_rows"):
-        assert len(getattr(again.cloud, name)) == len(getattr(stated.cloud, name))
-    assert {row.name for row in again.cloud.separable} == {
-        row.name for row in stated.cloud.separable
-    }
-    assert [own.rows for own in again.local] == [own.rows for own in stated.local]
 
 
 @pytest.mark.parametrize(
