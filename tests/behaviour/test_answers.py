@@ -47,23 +47,6 @@ def test_the_reference_optimum_keeps_its_digits(name: str) -> None:
         np.testing.assert_allclose(best.x, x, atol=1e-8)
 
 
-@pytest.mark.core
-@pytest.mark.parametrize("name", p.FIELD)
-def test_an_optimum_of_the_field_satisfies_its_optimality_conditions(name: str) -> None:
-    problem = p.FIELD[name]()
-    best = sv.reference_optimum(problem)
-    at = problem.evaluate(best.x)
-    assert at.objective == pytest.approx(best.objective, rel=1e-9)
-    assert max(at.violation) <= 1e-6 * max(1.0, np.abs(best.x).max())
-    rng = np.random.default_rng(1)
-    # Convexity: no feasible mixture with another feasible point has a lower objective.
-    noiseless = sv.simulate(problem, rounds=60, record=[]).x[0]
-    for share in rng.uniform(0.05, 0.6, 4):
-        other = problem.evaluate((1 - share) * best.x + share * noiseless)
-        if max(other.violation) <= 1e-9:
-            assert other.objective >= best.objective - 1e-6 * abs(best.objective)
-
-
 @pytest.mark.parametrize("name", CONVERGING)
 def test_without_noise_a_simulation_ends_at_the_optimum(name: str) -> None:
     problem = sv.gallery.get(name)

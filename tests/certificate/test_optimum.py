@@ -26,7 +26,6 @@ from sottovoce.problem.numeric import Numeric
 from sottovoce.problem.problem import Problem
 
 cp: Any = import_module("cvxpy")  # its type hints do not name what it exports
-Model = tuple[Any, Any, list[Any]]  # variable, objective, constraints
 
 
 @pytest.mark.parametrize("name", gallery.names())
@@ -73,37 +72,10 @@ def test_the_papers_saddle_point_agrees_with_50_digits() -> None:
     np.testing.assert_allclose(np.delete(saddle.mu, 1), exact[6:], rtol=1e-12)
 
 
-def coupled() -> Model:
-    x = cp.Variable(6)
-    p, q, h, s = x[:2], x[2:4], x[4], x[5]
-    second = np.array([[1.0, 0.5], [0.5, 2.0]])
-    return (
-        x,
-        cp.sum_squares(p - np.array([3.0, 2.0])) + cp.quad_form(q, second)
-        + 4 * q[0] + 4 + 4 * q[1] + 2 + cp.square(h - 2) + cp.square(s - 1) / 2 + s / 4,
-        [
-            cp.norm(cp.hstack([1.0, p - q])) <= 3,
-            cp.square(h + 10 * s) + cp.square(p[0]) <= 9,
-            cp.log_sum_exp(cp.hstack([p[1], q[0], h])) <= 2,
-            cp.abs(x) <= 5,
-        ],
-    )  # fmt: skip
-
-
 def solve(objective: Any, constraints: list[Any], tolerance: float = 1e-8) -> float:
     names = ("tol_gap_abs", "tol_gap_rel", "tol_feas")
     model = cp.Problem(cp.Minimize(objective), constraints)
     return float(model.solve(solver=cp.CLARABEL, **dict.fromkeys(names, tolerance)))
-
-
-def test_a_second_solver_finds_the_same_primal_and_dual() -> None:
-    x, objective, constraints = coupled()
-    value = solve(objective, constraints)
-    saddle = reference_optimum(gallery.coupled())
-    mu = np.concatenate([np.ravel(c.dual_value) for c in constraints[: saddle.mu.size]])
-    assert saddle.objective == pytest.approx(value, rel=1e-5, abs=1e-5)
-    np.testing.assert_allclose(saddle.x, x.value, rtol=1e-4, atol=1e-4)
-    np.testing.assert_allclose(saddle.mu, mu, rtol=1e-3, atol=1e-3)
 
 
 def test_hundreds_of_chargers_take_ten_milliseconds_each() -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from conformance_files import FOLDER
-from network_harness import member, plan_for, reached, run, serving
+from network_harness import member, plan_for, run, serving
 
 from sottovoce.network.cloud import Cloud
 from sottovoce.problem.problem import Problem
@@ -108,49 +108,22 @@ def test_the_same_run_with_an_agent_of_ours_in_its_place_gives_the_same_states(
         np.testing.assert_allclose(there, here, rtol=0, atol=1e-9)
 
 
-async def test_killed_and_started_again_it_goes_on_from_its_state(
+async def test_it_stops_at_another_version_and_at_simulated_noise(
     agent_js: Path, paper: Problem, keys: Path, tmp_path: Path
 ) -> None:
-    store, state = tmp_path / "run.db", tmp_path / "4.json"
-    async with serving(plan_for(paper), keys, store, rounds=200) as cloud:
-        others = [asyncio.create_task(member(paper, [i], cloud, keys, tmp_path).run())
-                  for i in OTHERS]  # fmt: skip
-        for until in (20, 80):
-            process = await started(agent_js, cloud, keys, state)
-            await reached(cloud, until)
-            process.kill()
-            await process.wait()
-        process = await started(agent_js, cloud, keys, state)
-        result = await cloud.finished(linger=20)
-        assert await process.wait() == 0
-        await asyncio.gather(*others)
-    kept = json.loads(state.read_text())
-    assert kept["round"] == result.rounds == 200
-    assert kept["missed"] == []
-    assert result.refused == {}
-
-
-def test_it_stops_at_another_version_and_at_simulated_noise(
-    agent_js: Path, paper: Problem, keys: Path, tmp_path: Path
-) -> None:
-    async def main() -> list[tuple[int, bytes]]:
-        told = []
-        async with serving(
-            plan_for(paper), keys, tmp_path / "run.db", rounds=3, seed=SEED
-        ) as cloud:
-            words = command(agent_js, cloud.port, keys, tmp_path / "4.json")
-            for wrong in ("noise", "version"):
-                if wrong == "version":
-                    cloud._server.protocols = ("sottovoce.7",)
-                process = await asyncio.create_subprocess_exec(
-                    *[word for word in words if word != "--allow-simulated"],
-                    cwd=agent_js,
-                    stderr=asyncio.subprocess.PIPE,
-                )
-                _, said = await process.communicate()
-                told.append((process.returncode or 0, said))
-        return told
-
-    noise, version = run(main())
+    told = []
+    async with serving(plan_for(paper), keys, tmp_path / "run.db", rounds=3, seed=SEED) as cloud:
+        words = command(agent_js, cloud.port, keys, tmp_path / "4.json")
+        for wrong in ("noise", "version"):
+            if wrong == "version":
+                cloud._server.protocols = ("sottovoce.7",)
+            process = await asyncio.create_subprocess_exec(
+                *[word for word in words if word != "--allow-simulated"],
+                cwd=agent_js,
+                stderr=asyncio.subprocess.PIPE,
+            )
+            _, said = await process.communicate()
+            told.append((process.returncode or 0, said))
+    noise, version = told
     assert noise == (2, b"error: simulated noise: nothing would be private\n")
     assert version == (2, b"error: version: the cloud does not speak sottovoce.6\n")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import sqlite3
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,7 @@ from network_harness import (
     some_rounds,
 )
 
-from databases import file_of
+from databases import file_of, sqlite
 from sottovoce.errors import PrivacyError, RollbackError
 from sottovoce.network import agent as agent_module
 from sottovoce.network.cloud import Cloud
@@ -42,9 +41,7 @@ def ledger(paper: Problem, tmp_path: Path) -> Ledger:
 
 
 def fence(ledger: Ledger) -> int:
-    database = sqlite3.connect(file_of(ledger))
-    ((k,),) = database.execute("SELECT fence FROM runs").fetchall()
-    database.close()
+    ((k,),) = sqlite(file_of(ledger), "SELECT fence FROM runs")
     return int(k)
 
 
@@ -93,7 +90,7 @@ def test_a_copied_store_is_refused_before_it_listens(
     finish(paper, keys, tmp_path / "run.db", ledger, tmp_path)  # the newest store is still welcome
 
 
-def test_of_two_clouds_on_two_copies_one_sends_a_round(
+async def test_of_two_clouds_on_two_copies_one_sends_a_round(
     paper: Problem,
     keys: Path,
     tmp_path: Path,
@@ -111,17 +108,14 @@ def test_of_two_clouds_on_two_copies_one_sends_a_round(
             heard.append(message)
         return message
 
-    async def main() -> None:
-        one = serving(plan, keys, tmp_path / "run.db", rounds=ROUNDS, ledger=ledger)
-        two = serving(plan, keys, tmp_path / "copy.db", rounds=ROUNDS, ledger=ledger)
-        async with one as original, two as copy:
-            await member(paper, ALL, original, keys, fresh(tmp_path / "a")).run()
-            monkeypatch.setattr(agent_module, "decode_from_cloud", witnessed)
-            late = member(paper, ALL, copy, keys, fresh(tmp_path / "b"))
-            with pytest.raises(RollbackError, match=r"round 1 of run .* must be released once"):
-                await completed(copy, late)
-
-    run(main())
+    one = serving(plan, keys, tmp_path / "run.db", rounds=ROUNDS, ledger=ledger)
+    two = serving(plan, keys, tmp_path / "copy.db", rounds=ROUNDS, ledger=ledger)
+    async with one as original, two as copy:
+        await member(paper, ALL, original, keys, fresh(tmp_path / "a")).run()
+        monkeypatch.setattr(agent_module, "decode_from_cloud", witnessed)
+        late = member(paper, ALL, copy, keys, fresh(tmp_path / "b"))
+        with pytest.raises(RollbackError, match=r"round 1 of run .* must be released once"):
+            await completed(copy, late)
     assert summarise(tmp_path / "run.db").rounds == ROUNDS
     assert heard == []
     with pytest.raises(RollbackError):  # nor later, with what it committed and never sent

@@ -5,12 +5,12 @@ from __future__ import annotations
 import hashlib
 import random
 import shutil
-import sqlite3
 import stat
 from pathlib import Path
 
 import pytest
 
+from databases import sqlite
 from sottovoce.errors import NetworkError
 from sottovoce.network.agent import AgentStore
 from sottovoce.network.config import RunConfig
@@ -97,9 +97,7 @@ def test_files_of_another_role_or_another_version_are_refused(tmp_path: Path) ->
         CloudStore(tmp_path / "helper.db")
     with pytest.raises(StoreError, match="file of a helper, got that of an agent"):
         helpers(tmp_path / "3.state")
-    database = sqlite3.connect(tmp_path / "3.state")
-    database.execute(f"PRAGMA user_version = {SCHEMA - 1}")
-    database.close()
+    sqlite(tmp_path / "3.state", f"PRAGMA user_version = {SCHEMA - 1}")
     with pytest.raises(StoreError, match=f"schema version {SCHEMA}, got {SCHEMA - 1}"):
         AgentStore(tmp_path / "3.state", START)
 

@@ -100,16 +100,6 @@ def test_an_objective_may_be_any_code_with_a_gradient() -> None:
         AgentGroup.of_gradient(cloud, 3, lambda x: x, start=[np.inf])
 
 
-def test_the_answer_averages_the_states_that_were_released() -> None:
-    house = AgentGroup.of_problem(gallery.paper(), [3])
-    x, answer = np.array([2.0]), np.array([1.0])
-    after = alone(house, DualAveraging())(5, x, answer, np.zeros(4), np.zeros(0))
-    share = DualAveraging().share(5, 10, noisy=True)[0]
-    assert 0 < share < 1
-    assert after.x != x
-    assert after.answer == answer + share * (x - answer)
-
-
 def test_contributions_are_whole_steps_of_the_grid_half_to_even_and_within_their_range() -> None:
     house = AgentGroup.of_problem(gallery.paper(), [3])  # x4 is one term of the third sum
     welcome = welcome_to(house.cloud, [4], DualAveraging(), grid=np.full(4, 0.5))

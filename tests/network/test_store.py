@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import hashlib
-import sqlite3
 import stat
 from pathlib import Path
 
@@ -9,6 +8,7 @@ import numpy as np
 import pytest
 from network_harness import plan_for
 
+from databases import sqlite
 from sottovoce.algorithm.dual_averaging import DualAveraging
 from sottovoce.network.config import RunConfig
 from sottovoce.network.failures import BusyError, DiskError, StoreError
@@ -87,9 +87,7 @@ def test_releases_are_stored_as_integers_and_never_overwritten(tmp_path: Path) -
     with pytest.raises(StoreError):
         store.commit(record(1, 6), released())
     store.close()
-    database = sqlite3.connect(tmp_path / "run.db")
-    (blob,) = database.execute("SELECT release FROM rounds WHERE k = 1").fetchone()
-    database.close()
+    ((blob,),) = sqlite(tmp_path / "run.db", "SELECT release FROM rounds WHERE k = 1")
     assert np.frombuffer(blob, dtype="<i8").tolist() == [1, 2]
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
 import subprocess
 import sys
 from dataclasses import replace
@@ -13,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from databases import file_of
+from databases import file_of, sqlite
 from sottovoce.errors import BudgetError, InputError, PrivacyError
 from sottovoce.privacy.charge import Charge, Protected
 from sottovoce.privacy.fence import TABLES
@@ -321,23 +320,17 @@ def test_a_ledger_without_periods_is_brought_up_to_date_and_keeps_what_was_spent
 ) -> None:
     ledger.spend("run", cost(DAY))
     path, before = file_of(ledger), ledger.history()
-    with sqlite3.connect(path) as database:
-        database.execute("DROP TABLE periods")
-        database.execute("PRAGMA user_version = 2")
-    database.close()
+    sqlite(path, "DROP TABLE periods")
+    sqlite(path, "PRAGMA user_version = 2")
     again = Ledger(path)
     assert again.history() == before
     assert again.account("a").periods == ()
     assert again.account("a").spent == DAY
     again.grant_period("a", 1.0, 1e-5, per="day")
     assert again.unaffordable(cost(1e-6))  # what was spent before counts
-    with sqlite3.connect(path) as database:
-        (made,) = database.execute(
-            "SELECT sql FROM sqlite_master WHERE name = 'periods'"
-        ).fetchone()
-        assert made == TABLES[-1]
-        assert database.execute("PRAGMA user_version").fetchone() == (3,)
-    database.close()
+    made = sqlite(path, "SELECT sql FROM sqlite_master WHERE name = 'periods'")
+    assert made == [(TABLES[-1],)]
+    assert sqlite(path, "PRAGMA user_version") == [(3,)]
 
 
 def test_a_run_without_a_bound_for_what_is_protected_is_refused_for_its_window_too(
@@ -364,8 +357,6 @@ def test_the_words_for_many_periods_never_promise_more_than_holds(ledger: Ledger
 
 
 def test_a_damaged_period_is_not_a_wider_one(ledger: Ledger) -> None:
-    with sqlite3.connect(file_of(ledger)) as database:
-        database.execute("UPDATE periods SET per = 'fortnight'")
-    database.close()
+    sqlite(file_of(ledger), "UPDATE periods SET per = 'fortnight'")
     with pytest.raises(PrivacyError, match="must be per hour, day"):
         ledger.spend("run", cost(DAY))
