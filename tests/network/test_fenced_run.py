@@ -90,7 +90,7 @@ def test_a_copied_store_is_refused_before_it_listens(
     finish(paper, keys, tmp_path / "run.db", ledger, tmp_path)  # the newest store is still welcome
 
 
-async def test_of_two_clouds_on_two_copies_one_sends_a_round(
+def test_of_two_clouds_on_two_copies_one_sends_a_round(
     paper: Problem,
     keys: Path,
     tmp_path: Path,
@@ -108,14 +108,17 @@ async def test_of_two_clouds_on_two_copies_one_sends_a_round(
             heard.append(message)
         return message
 
-    one = serving(plan, keys, tmp_path / "run.db", rounds=ROUNDS, ledger=ledger)
-    two = serving(plan, keys, tmp_path / "copy.db", rounds=ROUNDS, ledger=ledger)
-    async with one as original, two as copy:
-        await member(paper, ALL, original, keys, fresh(tmp_path / "a")).run()
-        monkeypatch.setattr(agent_module, "decode_from_cloud", witnessed)
-        late = member(paper, ALL, copy, keys, fresh(tmp_path / "b"))
-        with pytest.raises(RollbackError, match=r"round 1 of run .* must be released once"):
-            await completed(copy, late)
+    async def main() -> None:
+        one = serving(plan, keys, tmp_path / "run.db", rounds=ROUNDS, ledger=ledger)
+        two = serving(plan, keys, tmp_path / "copy.db", rounds=ROUNDS, ledger=ledger)
+        async with one as original, two as copy:
+            await member(paper, ALL, original, keys, fresh(tmp_path / "a")).run()
+            monkeypatch.setattr(agent_module, "decode_from_cloud", witnessed)
+            late = member(paper, ALL, copy, keys, fresh(tmp_path / "b"))
+            with pytest.raises(RollbackError, match=r"round 1 of run .* must be released once"):
+                await completed(copy, late)
+
+    run(main())
     assert summarise(tmp_path / "run.db").rounds == ROUNDS
     assert heard == []
     with pytest.raises(RollbackError):  # nor later, with what it committed and never sent
