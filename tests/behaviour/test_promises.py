@@ -118,8 +118,7 @@ def test_a_public_set_of_a_fleet_shrinks_its_noise() -> None:
         r = ev.x
         own = [sum(r) <= ev["size"]] if sized else []
         return sv.Problem(
-            objectives=sum(s**2 for s in r),
-            constraints=[sv.total(ev) <= [900.0, 900.0], *own],
+            objectives=sum(s**2 for s in r), constraints=[sv.total(ev) <= [900.0, 900.0], *own]
         )
 
     hide = sv.Everything(rounds=50)

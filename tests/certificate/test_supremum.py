@@ -145,10 +145,7 @@ def test_the_gradient_of_a_quadratic_form_of_20_variables_is_exact() -> None:
 @pytest.mark.parametrize("scale", [1e-12, 1.0, 1e12])
 @pytest.mark.parametrize(
     ("expr", "exact"),
-    [
-        (slope(SOFTMAX, X[0], X[0]), 0.25),
-        (X[0] * exp(-(X[0] ** 2)), math.exp(-0.5) / 2**0.5),
-    ],
+    [(slope(SOFTMAX, X[0], X[0]), 0.25), (X[0] * exp(-(X[0] ** 2)), math.exp(-0.5) / 2**0.5)],
 )
 def test_bounds_scale_with_values_and_with_domains(expr: Any, exact: float, scale: float) -> None:
     larger = supremum([number(scale) * expr], TEN)

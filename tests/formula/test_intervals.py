@@ -14,15 +14,7 @@ from flint import arb
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from random_expressions import (
-    SYMBOLS,
-    boxes,
-    expressions,
-    fractions,
-    inside,
-    patiently,
-    precise,
-)
+from random_expressions import SYMBOLS, boxes, expressions, fractions, inside, patiently, precise
 from sottovoce.errors import CertificateError, InputError
 from sottovoce.formula import intervals
 from sottovoce.formula.canonical import canonical
@@ -201,8 +193,7 @@ def test_every_operation_is_tight(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "number",
-    [Fraction(1, 3), Fraction(-1, 10), 2**53 + 1, Fraction(2**200 + 1, 3**120)],
+    "number", [Fraction(1, 3), Fraction(-1, 10), 2**53 + 1, Fraction(2**200 + 1, 3**120)]
 )
 def test_constants_are_enclosed_by_neighbouring_floats(number: Any) -> None:
     value = constant(number)

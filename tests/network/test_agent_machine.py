@@ -24,14 +24,7 @@ from sottovoce.network.protocol.codec import (
     pack,
     pack_whole,
 )
-from sottovoce.network.protocol.messages import (
-    LASTING,
-    Code,
-    Contribution,
-    Error,
-    Round,
-    Welcome,
-)
+from sottovoce.network.protocol.messages import LASTING, Code, Contribution, Error, Round, Welcome
 
 CONFIG = hashlib.sha256(b"{}").digest()
 START = Memory(x=pack(np.array([5.0])), answer=pack(np.array([5.0])))

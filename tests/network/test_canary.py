@@ -22,7 +22,6 @@ def problem(*, secret: bool) -> sv.Problem:
     low, high, most = CANARIES
     local = [a + b >= low, c <= high, sv.maximum(d, -2 * d) <= most, a - b <= most]
     return sv.Problem(
-        agents=x,
         objectives=[
             (a - 1) ** 2 + (b - 1) ** 2,
             *((s - k / 4) ** 2 for k, s in enumerate(list(x)[1:])),

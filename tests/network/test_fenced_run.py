@@ -7,15 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from network_harness import (
-    completed,
-    member,
-    plan_for,
-    reached,
-    run,
-    serving,
-    some_rounds,
-)
+from network_harness import completed, member, plan_for, reached, run, serving, some_rounds
 
 from databases import file_of, sqlite
 from sottovoce.errors import PrivacyError, RollbackError
@@ -91,11 +83,7 @@ def test_a_copied_store_is_refused_before_it_listens(
 
 
 def test_of_two_clouds_on_two_copies_one_sends_a_round(
-    paper: Problem,
-    keys: Path,
-    tmp_path: Path,
-    ledger: Ledger,
-    monkeypatch: pytest.MonkeyPatch,
+    paper: Problem, keys: Path, tmp_path: Path, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plan = plan_for(paper)
     begin(paper, keys, tmp_path / "run.db", ledger, rounds=0)
@@ -126,11 +114,7 @@ def test_of_two_clouds_on_two_copies_one_sends_a_round(
 
 
 def test_a_crash_between_store_and_ledger_is_safe(
-    paper: Problem,
-    keys: Path,
-    tmp_path: Path,
-    ledger: Ledger,
-    monkeypatch: pytest.MonkeyPatch,
+    paper: Problem, keys: Path, tmp_path: Path, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rise = Fence.rise
 
@@ -157,11 +141,7 @@ def test_a_crash_between_store_and_ledger_is_safe(
 
 
 def test_a_round_is_in_the_store_then_in_the_ledger_then_sent(
-    paper: Problem,
-    keys: Path,
-    tmp_path: Path,
-    ledger: Ledger,
-    monkeypatch: pytest.MonkeyPatch,
+    paper: Problem, keys: Path, tmp_path: Path, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     events: list[tuple[str, int]] = []
     commit, rise, post = CloudStore.commit, Fence.rise, Server.post

@@ -34,7 +34,6 @@ def together(agents: int = 2, *, most: float = 5.0) -> Problem:
     """Agents that must reach 3 together, would rather do nothing, and can safely do the most."""
     x = sv.agents(agents, lower=0, upper=most)
     return Problem(
-        agents=x,
         objectives=[xi**2 for xi in x],
         constraints={"demand": sv.hard(sum(x) >= LIMIT)},
         fallback=[[most]] * agents,

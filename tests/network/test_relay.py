@@ -12,15 +12,7 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
-from network_harness import (
-    completed,
-    contributed,
-    member,
-    plan_for,
-    reached,
-    serving,
-    taking_part,
-)
+from network_harness import completed, contributed, member, plan_for, reached, serving, taking_part
 
 from sottovoce.algorithm.dual_averaging import DualAveraging
 from sottovoce.errors import InputError
@@ -52,13 +44,7 @@ from sottovoce.network.protocol.messages import (
 from sottovoce.network.protocol.receipt import ReceiptSigner
 from sottovoce.network.protocol.relay_machine import RelayMachine
 from sottovoce.network.relay import Relay
-from sottovoce.network.setup import (
-    Parties,
-    fallbacks_of,
-    make_config,
-    parties_below,
-    setup_of,
-)
+from sottovoce.network.setup import Parties, fallbacks_of, make_config, parties_below, setup_of
 from sottovoce.paper.tikhonov import Tikhonov
 from sottovoce.problem.groups import lower_bounds
 from sottovoce.problem.problem import Problem

@@ -193,7 +193,6 @@ def many_sums() -> Problem:
     """More sums than are learnt as a full matrix."""
     x = sv.agents(3, lower=-1, upper=1, dim=30)
     return Problem(
-        agents=x,
         objectives=[sum((x[i][c] - 2) ** 2 for c in range(30)) for i in range(3)],
         constraints=[x[0][c] + x[1][c] + x[2][c] <= 1 for c in range(30)],
     )
@@ -222,9 +221,7 @@ def test_a_plan_is_refused_that_releases_other_numbers_than_the_algorithm_works_
 def test_a_sum_that_nobody_can_move_is_a_public_constant_and_asked_of_nobody() -> None:
     x = sv.agents(4, lower=[0.0, 0.0, 0.3, 0.4], upper=[1.0, 1.0, 0.3, 0.4])
     problem = Problem(
-        agents=x,
-        objectives=[(s - 1) ** 2 for s in x],
-        constraints=[x[0] + x[1] <= 1, x[2] + x[3] <= 1],
+        objectives=[(s - 1) ** 2 for s in x], constraints=[x[0] + x[1] <= 1, x[2] + x[3] <= 1]
     )
     made = plan_for(problem)
     still = replace(made.outputs[1], sigma=0.0)

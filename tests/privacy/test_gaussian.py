@@ -16,14 +16,7 @@ from scipy.special import erfcx, ndtri
 from plans import exact_delta
 from sottovoce.errors import InputError
 from sottovoce.privacy import gaussian
-from sottovoce.privacy.gaussian import (
-    Attacker,
-    delta_of,
-    epsilon_of,
-    exact_sigma,
-    gdp_mu_of,
-    kappa,
-)
+from sottovoce.privacy.gaussian import Attacker, delta_of, epsilon_of, exact_sigma, gdp_mu_of, kappa
 
 DIGITS = 60
 WASTE = 1e-9

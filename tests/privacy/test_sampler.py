@@ -270,10 +270,7 @@ def test_the_discrete_gaussian_is_a_continuous_one_seen_through_a_channel() -> N
             assert abs(total - 1) <= wobble
 
 
-@given(
-    sigma=st.floats(1e-6, 1e6),
-    fraction=st.floats(-1.0, 1.0, allow_subnormal=False),
-)
+@given(sigma=st.floats(1e-6, 1e6), fraction=st.floats(-1.0, 1.0, allow_subnormal=False))
 def test_rounding_stays_within_three_quarters_of_a_step(sigma: float, fraction: float) -> None:
     value, grid = fraction * max_release(sigma), grid_of(sigma)
     step = np.rint(value / grid)

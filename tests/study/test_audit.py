@@ -77,7 +77,6 @@ def two() -> Case:
     """Two sums of two agents; x2 moves the first one ten times as much as x1 does."""
     x = sv.agents(2, lower=-1, upper=1)
     problem = Problem(
-        agents=x,
         objectives=[(x[0] - 1) ** 2, (x[1] - 1) ** 2],
         constraints=[x[0] + 10 * x[1] <= 8, exp(x[0]) + x[1] ** 2 <= 3],
     )
@@ -89,9 +88,7 @@ def stiff() -> Case:
     """The paper's release has cross terms: x2 moves the first gradient ten times as much as x1."""
     x = sv.agents(2, lower=-1, upper=1)
     problem = Problem(
-        agents=x,
-        objectives=[(x[0] - 1) ** 2, (x[1] - 1) ** 2],
-        constraints=[(x[0] + 10 * x[1]) ** 2 <= 150],
+        objectives=[(x[0] - 1) ** 2, (x[1] - 1) ** 2], constraints=[(x[0] + 10 * x[1]) ** 2 <= 150]
     )
     return problem, certify(problem.cloud)
 
@@ -172,7 +169,7 @@ def test_sums_that_a_region_holds_can_be_audited() -> None:
 def test_a_fleet_can_be_audited() -> None:
     ev = sv.agents(3, lower=0, upper=1, dim=2, name="ev")
     shared = total(list(ev.x)) <= 1.0
-    cars = Problem(agents=ev, objectives=sum(s**2 for s in ev.x), constraints=[shared])
+    cars = Problem(objectives=sum(s**2 for s in ev.x), constraints=[shared])
     found = short(cars, made(certify(cars.cloud)), 1)
     assert found.passed
     assert found.played_share > 0.99

@@ -40,7 +40,6 @@ def line() -> Problem:
     """Two agents held by an affine constraint, and a third, held by none, that is flat at -0.5."""
     x = sv.agents(3, lower=-2, upper=2)
     return Problem(
-        agents=x,
         objectives=[(x[0] - 1) ** 2, (x[1] - 1) ** 2, (x[2] + 0.5) ** 4],
         constraints=[x[0] + x[1] <= 1, x[1] + x[2] <= 3],
     )
@@ -161,22 +160,19 @@ def test_hiding_every_round_takes_a_plan_for_every_number_of_rounds() -> None:
 
 def crowd() -> Problem:
     ev = sv.agents(3, lower=0, upper=1, name="ev")
-    return Problem(agents=ev, objectives=(ev.x - 1) ** 2, constraints=[total(ev.x) <= 2.0])
+    return Problem(objectives=(ev.x - 1) ** 2, constraints=[total(ev.x) <= 2.0])
 
 
 def stiff() -> Problem:
     x = sv.agents(2, lower=-1, upper=1)
     return Problem(
-        agents=x,
-        objectives=[(x[0] - 1) ** 2, (x[1] - 1) ** 2],
-        constraints=[(x[0] + 10 * x[1]) ** 2 <= 50],
+        objectives=[(x[0] - 1) ** 2, (x[1] - 1) ** 2], constraints=[(x[0] + 10 * x[1]) ** 2 <= 50]
     )
 
 
 def local_rows() -> Problem:
     x = sv.agents(2, lower=0, upper=5, dim=2)
     return Problem(
-        agents=x,
         objectives=[sum((s - 3) ** 2) for s in x],
         constraints=[x[0][0] + x[1][0] <= 4],
         local=[x[0][0] + x[0][1] <= 3],

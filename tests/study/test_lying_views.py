@@ -88,11 +88,7 @@ class Gateway:
         objectives = [x[i] ** 2 for i in range(len(sums))]
         problem = Problem(agents=x, objectives=objectives, constraints=rows)
         self.plan = plan(
-            certify(problem.cloud),
-            epsilon=math.log(3),
-            delta=0.05,
-            hide=hide,
-            trust=SplitCloud(),
+            certify(problem.cloud), epsilon=math.log(3), delta=0.05, hide=hide, trust=SplitCloud()
         )
         self.rounds, self.attacked_rounds = rounds, acted
         self.agents = tuple(range(1, len(sums) + 1))

@@ -43,7 +43,6 @@ def two() -> Case:
     """Two sums of two agents."""
     x = sv.agents(2, lower=-1, upper=1)
     problem = Problem(
-        agents=x,
         objectives=[(x[0] - 0.5) ** 2, (x[1] + 0.5) ** 2],
         constraints=[x[0] + 10 * x[1] <= 1, x[0] - x[1] <= 1],
     )
