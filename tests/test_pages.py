@@ -48,7 +48,7 @@ def test_pages_that_are_slow_exist() -> None:
     assert set(SLOW) <= set(PAGES)
 
 
-def test_a_page_that_says_something_else_is_noticed(
+def test_a_page_that_says_otherwise_is_noticed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("PAGES", raising=False)
@@ -96,9 +96,7 @@ def test_example_runs(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert len(capsys.readouterr().out) > 50
 
 
-def test_the_readme_shows_the_quickstart_and_what_it_prints(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_the_readme_shows_what_the_quickstart_prints(capsys: pytest.CaptureFixture[str]) -> None:
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     script = ROOT / "examples" / "quickstart.py"
     runpy.run_path(str(script), run_name="__main__")

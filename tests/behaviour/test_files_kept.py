@@ -66,9 +66,7 @@ def test_a_constant_beside_a_total_and_single_states_is_kept(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("files", [p.BAKERIES, p.FLEET, p.MATRIX], ids=["named", "fleet", "matrix"])
-def test_a_folder_written_by_hand_is_kept_with_its_comments(
-    files: dict[str, str], tmp_path: Path
-) -> None:
+def test_a_folder_by_hand_is_kept_with_its_comments(files: dict[str, str], tmp_path: Path) -> None:
     folder = p.write_folder(tmp_path / "one", files)
     sv.Problem.load(folder).save(tmp_path / "two")
     for name, text in files.items():
@@ -163,9 +161,7 @@ def test_a_gateway_gets_its_own_agents_and_a_cloud_none(tmp_path: Path) -> None:
         np.testing.assert_array_equal(values, whole[symbol])
 
 
-def test_a_cloud_reads_the_public_files_and_a_gateway_the_lines_of_its_agents(
-    tmp_path: Path,
-) -> None:
+def test_a_cloud_reads_public_files_and_a_gateway_its_agents_lines(tmp_path: Path) -> None:
     tables = {"agents/one.csv": "agent,need,hurry\n1,6,1\n2,5,2\n",
               "agents/two.csv": "agent,need,hurry\n4,4,0.5\n3,8,1\n"}  # fmt: skip
     text = p.FLEET["agents/fleet-ev.toml"].replace('"fleet-ev.csv"', '["one.csv", "two.csv"]')

@@ -67,9 +67,7 @@ LN3: Any = {"epsilon": math.log(3), "delta": 0.05}
 
 
 @pytest.mark.parametrize("name", STATED)
-def test_what_is_assumed_is_checked_and_sensitivities_and_noise_keep_their_digits(
-    name: str,
-) -> None:
+def test_assumptions_hold_and_sensitivities_and_noise_keep_their_digits(name: str) -> None:
     make, sensitivity, sigma = STATED[name]
     certificate = p.certify(make())
     assert certificate.holds

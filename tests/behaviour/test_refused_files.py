@@ -277,9 +277,7 @@ def north(folder: Path, formula: str) -> Path:
 
 
 @pytest.mark.parametrize("name", FORMULAS)
-def test_a_text_that_is_no_formula_is_refused_with_its_file_and_line(
-    name: str, tmp_path: Path
-) -> None:
+def test_a_text_that_is_no_formula_is_refused_with_its_place(name: str, tmp_path: Path) -> None:
     formula, *words = FORMULAS[name]
     with pytest.raises(PROBLEM) as caught:
         sv.Problem.load(north(tmp_path, formula))

@@ -64,9 +64,7 @@ def test_the_margin_stops_half_way_to_the_original_bound() -> None:
     count=st.integers(2, 6),
     kind=st.sampled_from(["same", "dense", "sparse"]),
 )
-def test_a_fleet_is_tightened_like_the_same_agents_stated_one_by_one(
-    seed: int, count: int, kind: str
-) -> None:
+def test_a_fleet_is_tightened_like_its_agents_one_by_one(seed: int, count: int, kind: str) -> None:
     rng = np.random.default_rng(seed)
     lower, upper = -rng.uniform(0, 3, count), rng.uniform(0.5, 4, count)
     weights = np.ones((1, count)) if kind == "same" else rng.uniform(0.2, 2.0, (2, count))
@@ -192,9 +190,7 @@ def test_contraction_never_loses_a_feasible_point(
         assert box[symbol][0] <= side.lower <= point[symbol] <= side.upper <= box[symbol][1]
 
 
-def test_the_search_for_lost_points_notices_inward_rounding(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_the_search_for_lost_points_sees_inward_rounding(monkeypatch: pytest.MonkeyPatch) -> None:
     def lost() -> int:
         box = {X: interval(-3, 3), Y: interval(-3, 3)}
         thresholds = np.linspace(0.01, 8.9, 500)

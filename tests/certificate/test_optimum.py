@@ -212,9 +212,7 @@ def test_a_constraint_that_bends_downwards_is_not_called_infeasible() -> None:
 
 
 @pytest.mark.parametrize("dependent", [False, True])
-def test_kkt_systems_are_solved_where_rows_depend_on_each_other_and_states_are_flat(
-    dependent: bool,
-) -> None:
+def test_kkt_systems_with_dependent_rows_and_flat_states_are_solved(dependent: bool) -> None:
     rng = np.random.default_rng(0)
     n, m = 12, 5
     hessian = np.diag(10.0 ** rng.uniform(-4, 4, n))

@@ -109,9 +109,7 @@ def test_without_an_interior_the_condition_fails_and_names_the_constraint(constr
         ([2.0**53] * 8 + [1.0] * 120, 2.0**56 + 112),  # each 1 is lost beside 2^53
     ],
 )
-def test_a_sum_that_only_rounding_keeps_below_its_bound_is_not_accepted(
-    values: list[float], bound: float
-) -> None:
+def test_a_sum_that_only_rounding_keeps_low_is_refused(values: list[float], bound: float) -> None:
     assert np.sum(values) < bound < sum(Fraction(v) for v in values)
     group = sv.agents(len(values), lower=values, upper=values, name="u")
     problem = Problem(objectives=[group.x], constraints=[total(group.x) <= bound])

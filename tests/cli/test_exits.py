@@ -106,7 +106,7 @@ def test_every_error_has_a_code() -> None:
 @pytest.mark.parametrize(
     ("code", "exit_code"), [(sqlite3.SQLITE_FULL, Exit.AGAIN), (sqlite3.SQLITE_ERROR, Exit.PERSON)]
 )
-def test_a_ledger_on_a_full_disk_is_tried_again_and_a_spent_or_foreign_one_is_not(
+def test_a_ledger_on_a_full_disk_is_tried_again_and_a_spent_one_not(
     code: int, exit_code: Exit
 ) -> None:
     error = sqlite3.OperationalError("x")

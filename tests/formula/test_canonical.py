@@ -245,9 +245,7 @@ EDGES = st.lists(st.tuples(st.integers(0, NODES - 1), st.integers(0, NODES - 1))
 
 
 @given(EDGES)
-def test_labels_are_equal_where_a_path_joins_nodes_and_count_first_nodes(
-    edges: list[tuple[int, int]],
-) -> None:
+def test_labels_are_equal_where_a_path_joins_nodes(edges: list[tuple[int, int]]) -> None:
     reached = [{node} for node in range(NODES)]
     for _ in range(NODES):
         for a, b in edges:

@@ -226,9 +226,7 @@ def test_every_build_has_the_same_bits(name: str, monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.parametrize("make", [scalars, vectors, lambda n: separable(n, 2)])
-def test_an_agent_in_a_fleet_has_the_bits_of_one_alone(
-    build: str, make: Callable[[int], Fleet]
-) -> None:
+def test_an_agent_in_a_fleet_has_its_bits_alone(build: str, make: Callable[[int], Fleet]) -> None:
     count = 3
     whole = make(count)
     whole = replace(whole, sums=tuple(t for t in whole.sums if t.weights is None))

@@ -106,9 +106,7 @@ def test_marks_record_what_fleets_measure(build: str) -> None:
     assert trace[0, SUMS + 2] == 19.0  # squared distance from 0 to the solution 1
 
 
-def test_ensembles_in_lanes_have_the_bits_of_single_runs_in_every_build(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_lanes_have_the_bits_of_single_runs_in_every_build(monkeypatch: pytest.MonkeyPatch) -> None:
     x = sv.agents(3, lower=-5, upper=5)
     problem = sv.Problem(
         objectives=[(x[0] - 1) ** 4, (x[1] + 2) ** 2, (x[2] - 3) ** 2],

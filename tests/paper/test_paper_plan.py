@@ -146,9 +146,7 @@ def test_constants_whose_squares_vanish_are_refused(paper: Certificate) -> None:
 
 
 @pytest.mark.parametrize("hide", [Offset(radius=0.5, rounds=16), Everything(rounds=16)])
-def test_other_kinds_of_hiding_take_the_root_of_the_rounds(
-    paper: Certificate, hide: Adjacency
-) -> None:
+def test_other_adjacencies_take_the_root_of_rounds(paper: Certificate, hide: Adjacency) -> None:
     # Any two states lie within a box's diameter, 20, and an offset within its radius.
     reach = 4 * (0.5 if isinstance(hide, Offset) else 20.0)
     found = made(paper, hide=hide)

@@ -89,9 +89,7 @@ def test_sums_are_never_below_the_exact_ones_and_remaining_is_spendable(
     assert_never_undercounts(ledger)
 
 
-def test_a_refusal_names_agent_spent_asked_and_remaining_and_records_nothing(
-    ledger: Ledger,
-) -> None:
+def test_a_refusal_names_what_is_spent_and_asked_and_records_nothing(ledger: Ledger) -> None:
     ledger.spend("first", costs({"pump": 0.2}))
     before = ledger.history(), ledger.accounts()
     with pytest.raises(BudgetError, match=r"agent 'pump' would exceed.*nothing") as refusal:
@@ -103,7 +101,7 @@ def test_a_refusal_names_agent_spent_asked_and_remaining_and_records_nothing(
 
 
 @pytest.mark.parametrize("amounts", [{"pump": 0.1}, {"pump": 0.1, "valve": 0.05}, {"pump": 0.2}])
-def test_a_run_cannot_be_recorded_again_with_other_amounts(
+def test_no_run_is_recorded_again_with_other_amounts(
     ledger: Ledger, amounts: dict[str, float]
 ) -> None:
     ledger.spend("run", costs({"pump": 0.1, "valve": 0.1}))

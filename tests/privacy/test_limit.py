@@ -88,9 +88,7 @@ def shifted(problem: sv.Problem, o: int, by: float) -> sv.Problem:
     ],
     ids=["two", "balanced", "coupled", "hs43", "hs72", "hs53"],
 )
-def test_the_limit_is_how_far_noise_on_sums_shifts_the_optimum(
-    problem: sv.Problem, step: float
-) -> None:
+def test_the_limit_is_how_far_noise_shifts_the_optimum(problem: sv.Problem, step: float) -> None:
     made = planned(problem)
     x = np.zeros(problem.size)
     for o, sigma in enumerate(made.sigma):

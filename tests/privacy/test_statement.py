@@ -102,9 +102,7 @@ FIGURES = st.one_of(st.floats(1e-300, 1e300), st.floats(0, 50), st.floats(0, 1),
 
 
 @given(FIGURES, st.integers(1, 9))
-def test_epsilon_delta_and_mu_are_printed_rounded_up_and_sigma_rounded_down(
-    value: float, digits: int
-) -> None:
+def test_promises_are_printed_rounded_up_and_sigma_down(value: float, digits: int) -> None:
     above, below = (float(written(value, digits).replace(",", "")) for written in (up, down))
     assert below <= value <= above
     assert above - below <= 1.01 * 10.0 ** (1 - digits) * value + 1e-320
@@ -192,18 +190,14 @@ def test_rounds_must_be_said_where_each_costs() -> None:
         ),
     ],
 )
-def test_each_kind_has_words_of_its_own_rounded_towards_the_worse(
-    hide: Adjacency, words: str
-) -> None:
+def test_each_kind_has_words_rounded_towards_the_worse(hide: Adjacency, words: str) -> None:
     assert hidden(hide) == words
 
 
 # --- A split cloud: each half's noise keeps the promise alone, and outsiders face both ---
 
 
-def test_against_either_half_the_promise_is_the_one_asked_for_and_outside_a_root_two_better() -> (
-    None
-):
+def test_each_half_faces_the_promise_and_outsiders_root_two_better() -> None:
     split = planned(trust=SplitCloud())
     for half in ("cloud", "helper"):
         seen = split.mu_seen_by(half)

@@ -123,9 +123,7 @@ def test_the_norm_of_what_has_one_sign_is_convex() -> None:
     ],
 )
 @pytest.mark.parametrize("place", ["objective", "constraint"])
-def test_a_formula_that_is_not_convex_fails_with_the_rule(
-    formula: Any, rule: str, place: str
-) -> None:
+def test_what_is_not_convex_fails_with_the_rule(formula: Any, rule: str, place: str) -> None:
     x = sv.agents(2, lower=-3, upper=3)
     bad, fine = formula(x[0]), x[0] ** 2
     objective, row = (bad, fine) if place == "objective" else (fine, bad)
@@ -137,9 +135,7 @@ def test_a_formula_that_is_not_convex_fails_with_the_rule(
 
 
 @pytest.mark.parametrize(("threshold", "x"), [(1, [2.0, 3.0]), (3, [2.0, 2.0])])
-def test_huber_over_a_range_without_zero_has_its_own_optimum(
-    threshold: int, x: list[float]
-) -> None:
+def test_huber_over_a_range_without_0_has_its_optimum(threshold: int, x: list[float]) -> None:
     agents = sv.agents(["a", "b"], lower=[2, -9], upper=[4, 9])
     a, b = agents
     problem = sv.Problem(

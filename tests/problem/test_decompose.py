@@ -52,7 +52,7 @@ def named(found: Decomposition) -> Expression:
     ("inside", "bound", "equality"),
     [(a**2 + exp(b) + c * d, 5.0, False), (2 * a + b - 3 * c, 7.0, True)],
 )
-def test_a_sum_of_terms_of_one_agent_each_stays_as_it_is(
+def test_terms_of_one_agent_each_stay_as_they_are(
     inside: Any, bound: float, equality: bool
 ) -> None:
     found = written(inside - bound, equality=equality)
@@ -242,9 +242,7 @@ def rooms(found: Decomposition, points: Array) -> list[float]:
 
 @settings(max_examples=25, deadline=None)
 @given(convex(), st.integers(0, 10**6))
-def test_the_sums_lie_in_the_set_where_and_only_where_the_constraint_holds(
-    g: Any, seed: int
-) -> None:
+def test_sums_lie_in_the_set_exactly_where_the_constraint_holds(g: Any, seed: int) -> None:
     if not g.symbols:
         return
     rng = np.random.default_rng(seed)
@@ -291,9 +289,7 @@ def test_regions_are_convex_off_the_range_of_the_sums_too(g: Any, seed: int) -> 
         (abs, lambda v: v),
     ],
 )
-def test_a_level_that_float64_does_not_hold_is_rounded_to_the_smaller_set(
-    function: Any, inverse: Any, level: Any
-) -> None:
+def test_a_level_is_rounded_to_the_smaller_set(function: Any, inverse: Any, level: Any) -> None:
     for factor in (1, Fraction(1, 3), 0.3):
         sums = written(number(factor) * function(a + b + 0.7) - number(level))
         (upper,) = map(mpmath.mpf, sums.upper)

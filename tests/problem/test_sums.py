@@ -156,9 +156,7 @@ X = symbol("a")
         (sv.maximum(X, 2), sv.maximum(X, 3), False),
     ],
 )
-def test_formulas_that_differ_in_numbers_only_have_one_form(
-    left: Any, right: Any, same: bool
-) -> None:
+def test_formulas_that_differ_in_numbers_have_one_form(left: Any, right: Any, same: bool) -> None:
     templates = [parametrised(canonical(formula), {X: 0}, []) for formula in (left, right)]
     assert (templates[0] is templates[1]) is same
 

@@ -120,9 +120,7 @@ def test_the_network_computes_the_same_bits(stated: sv.Problem) -> None:
     assert np.array_equal(unpack(done.price), here.price[0])
 
 
-def test_a_gradient_that_falls_is_reported_to_its_agent_alone(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_a_gradient_that_falls_is_told_its_agent_alone(caplog: pytest.LogCaptureFixture) -> None:
     bad = problem(code=True, gradient=lambda s: 1 - 4 * s)
     with pytest.warns(UserWarning, match="the gradient of x1 is not monotone"):
         sv.simulate(bad, rounds=20)
@@ -254,9 +252,7 @@ def shapes() -> Iterator[tuple[str, Problem, int | None]]:
 
 
 @pytest.mark.parametrize(("name", "problem", "rows"), list(shapes()), ids=[s[0] for s in shapes()])
-def test_the_structure_is_read_off_the_formulas(
-    name: str, problem: Problem, rows: int | None
-) -> None:
+def test_structure_is_read_off_formulas(name: str, problem: Problem, rows: int | None) -> None:
     shape = local_form(first_agent(problem))
     if rows is None:
         assert isinstance(shape, EpigraphForm)

@@ -246,7 +246,7 @@ def test_the_papers_transcript_lets_the_clouds_step_reproduce_mu() -> None:
 
 @given(scale=st.floats(0, 1e3), gamma_bar=st.floats(1e-6, 1e2), seed=st.integers(0, 2**53))
 @settings(max_examples=30, deadline=None)
-def test_iterates_never_leave_the_domain_and_mu_is_never_negative(
+def test_iterates_stay_in_the_domain_and_mu_is_never_negative(
     scale: float, gamma_bar: float, seed: int
 ) -> None:
     domain = tuple(

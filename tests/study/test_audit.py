@@ -212,7 +212,7 @@ def test_all_noise_halved_is_found_by_the_game(two: Case, fault: Fault) -> None:
     assert found.measured_mu > found.claimed_mu
 
 
-def test_a_secure_sampler_that_adds_nothing_is_found(
+def test_a_secure_sampler_without_noise_is_found(
     two: Case, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(samplers, "_discrete_gaussian", lambda: lambda zeros: zeros)
@@ -329,9 +329,7 @@ def gaussian_scores(rng: np.random.Generator, mu: float, runs: int) -> tuple[Arr
 
 
 @pytest.mark.parametrize("mu", [0.25, 0.8, 3.0])
-def test_a_claim_that_is_just_right_is_seldom_called_broken(
-    monkeypatch: pytest.MonkeyPatch, mu: float
-) -> None:
+def test_a_right_claim_is_seldom_called_broken(monkeypatch: pytest.MonkeyPatch, mu: float) -> None:
     # At 90% confidence instead of 99.995% a wrong share of errors would show in 200 audits.
     monkeypatch.setattr(module, "CONFIDENCE", 0.9)
     rng = np.random.default_rng(int(100 * mu))

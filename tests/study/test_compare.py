@@ -75,9 +75,7 @@ def the(found: MethodComparison, plan: str, algorithm: str, rounds: int) -> Comp
     return row
 
 
-def test_every_plan_meets_the_algorithms_that_work_with_what_it_releases(
-    study: MethodComparison,
-) -> None:
+def test_every_plan_meets_the_algorithms_for_what_it_releases(study: MethodComparison) -> None:
     # Prices need sums; gradient steps take values and gradients, or sums that are the constraints.
     pairs = [(PAPER, "Tikhonov"), (JOINT, "DualAveraging"), (JOINT, "Tikhonov")]
     assert [(row.plan, row.rounds, row.algorithm) for row in study.rows] == [
@@ -259,9 +257,7 @@ def test_failed_runs_are_counted_and_left_out(monkeypatch: pytest.MonkeyPatch) -
 
 
 @pytest.mark.parametrize("raised", [False, True], ids=["result", "exception"])
-def test_an_interruption_keeps_what_was_computed(
-    monkeypatch: pytest.MonkeyPatch, raised: bool
-) -> None:
+def test_an_interruption_keeps_what_is_done(monkeypatch: pytest.MonkeyPatch, raised: bool) -> None:
     results: list[Any] = []
 
     def stop(*args: Any, **settings: Any) -> Any:

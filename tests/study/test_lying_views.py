@@ -238,9 +238,7 @@ def overlapping(k: int) -> Question:
 
 
 @pytest.mark.parametrize("sessions", [2, 4])
-def test_several_sessions_of_one_gateway_find_no_more_than_claimed(
-    one_sum: Gateway, sessions: int
-) -> None:
+def test_several_sessions_find_no_more_than_claimed(one_sum: Gateway, sessions: int) -> None:
     mu, error = measured(one_sum, several_sessions(sessions), sessions=sessions, runs=300)
     rest = math.sqrt(7 / 8)  # the first round was lost to the lie
     assert abs(mu - rest * one_sum.claimed) < FAR * error

@@ -34,9 +34,7 @@ def test_one_output_of_many_correlated_at_a_long_lag_is_found(rounds: int) -> No
     assert found["correlation"].observed.endswith("at lag 997")
 
 
-def test_correlation_of_two_outputs_is_found_where_pairs_are_too_many_for_every_lag(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_correlation_is_found_where_pairs_are_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(noise, "_PAIRWISE", 0)
     z = normals(800, 30)
     assert check_noise(z).passed

@@ -107,9 +107,7 @@ def test_a_helper_without_noise_still_faces_the_clouds(two: Case) -> None:
     assert short(two, "helper", helper=Bare(made(two))).passed
 
 
-def test_a_mask_that_is_used_for_two_rounds_is_found(
-    two: Case, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_mask_of_two_rounds_is_found(two: Case, monkeypatch: pytest.MonkeyPatch) -> None:
     rounds = Stream.rounds
     monkeypatch.setattr(
         Stream, "rounds", lambda self, first, count: np.tile(rounds(self, 1, 1), (count, 1))
@@ -117,7 +115,7 @@ def test_a_mask_that_is_used_for_two_rounds_is_found(
     assert "behind one mask" in short(two, "cloud").leaks
 
 
-def test_a_mask_that_is_used_again_after_a_crash_is_found(
+def test_a_mask_used_again_after_a_crash_is_found(
     two: Case, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # A session that outlives the process, as if it had been saved with the state.
