@@ -41,12 +41,10 @@ KINDS: dict[str, dict[str, Any]] = {
 
 @cache
 def noise(kind: str = "plain") -> Any:
-    """A plan for the bakeries."""
     return p.plan(problem(), rounds=50, **KINDS[kind])
 
 
 def run(**changed: Any) -> Any:
-    """A short simulation of the bakeries with something changed."""
     stated = changed.pop("problem", None) or problem()
     plan = changed.pop("plan") if "plan" in changed else noise()
     return sv.simulate(stated, plan, **{"rounds": 3} | changed)
@@ -187,7 +185,6 @@ STUDIES = [
 
 
 def cloud(folder: Path, **changed: Any) -> Any:
-    """A cloud that never starts."""
     plan = changed.pop("plan", noise())
     facts: dict[str, Any] = {"rounds": 50, "keys": folder / "keys", "store": folder / "run.db"}
     return sv.Cloud(plan, **(facts | changed))

@@ -88,7 +88,6 @@ def everything(path: Path) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def closed(tmp_path_factory: pytest.TempPathFactory, paper: Problem) -> Path:
-    """The folder of a store that was closed."""
     folder = tmp_path_factory.mktemp("closed")
     store = CloudStore(folder / "run.db")
     fill(store, paper)

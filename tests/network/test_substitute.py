@@ -34,7 +34,6 @@ QUOTE = "the state is"
 
 
 def failing(k: int, how: str) -> Any:
-    """A gradient that fails from its k-th call on."""
     calls = 0
 
     def gradient(x: Array) -> Array:
@@ -69,12 +68,10 @@ async def with_a_failing_agent(
 
 
 def said(x: float) -> list[int]:
-    """What agent 7 contributes at x: x^4/12 to the second sum, x^2 to the fourth."""
     return [round(x**4 / 12 / GRID), round(x**2 / GRID)]
 
 
 def heard(folder: Path) -> list[list[int]]:
-    """What the cloud heard of agent 7, round by round."""
     said = transcript(folder / "run.db").said
     assert said is not None
     return [np.frombuffer(dict(parts)[7,], dtype="<i8").tolist() for parts in said]

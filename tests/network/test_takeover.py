@@ -88,7 +88,6 @@ class Pair:
         return int(rows[0][0])
 
     async def holder(self) -> str:
-        """Who listens."""
         while True:
             for host in HOSTS:
                 with suppress(OSError):

@@ -39,7 +39,6 @@ def costs(mus: Mapping[str, float], protected: Protected = WITHIN_1) -> list[Cha
 
 @pytest.fixture
 def ledger(tmp_path: Path) -> Ledger:
-    """A ledger with budgets for two agents."""
     made = Ledger(tmp_path / "ledger")
     made.grant(["pump", "valve"], 1.0, 1e-6, **AS_PLANNED)
     return made
