@@ -277,7 +277,7 @@ def test_old_and_future_rounds_are_errors(table: Table) -> None:
         *((x, used, True) for x, used in ((1.0 + 2**-52, 1.0), (-1.1, -1.0))),
     ],
 )
-def test_what_is_outside_its_range_is_clipped_recorded_and_never_answered(
+def test_what_is_out_of_range_is_clipped_and_recorded(
     value: float, used: float, states: bool
 ) -> None:
     table = Table(states=states)
@@ -300,7 +300,7 @@ def test_of_a_gateway_with_states_only_the_clipped_agents_are_named() -> None:
 
 @pytest.mark.parametrize("restarted", [False, True])
 @pytest.mark.parametrize(("states", "value"), [(False, 99), (True, 7.0), (True, np.nan)])
-def test_what_was_clipped_and_is_sent_again_is_the_same_also_after_a_restart(
+def test_what_was_clipped_is_the_same_sent_again(
     states: bool, value: float, restarted: bool
 ) -> None:
     table = Table(states=states)
@@ -566,7 +566,7 @@ def test_who_was_held_has_no_gap_where_it_was_silent(restarted: bool) -> None:
 
 
 @pytest.mark.parametrize("gap", [(1, 2, 1, 1), (3, 3, 1, 1), (2, 2, 1, 2), (2, 2, 2, 1)])
-def test_gaps_of_others_or_of_rounds_to_come_are_malformed(
+def test_gaps_of_others_or_to_come_are_malformed(
     table: Table, gap: tuple[int, int, int, int]
 ) -> None:
     values = pack_whole(np.array([2, 3]))

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from network_harness import free_port, member
+from network_harness import Site, free_port, member
 from test_chaos import check_the_three_nevers, start, witness_agents
 
 from databases import Server, needs_postgres
@@ -129,20 +129,15 @@ async def taking_part(
 
 
 def test_a_cloud_that_was_stopped_and_wakes_up_after_a_takeover_releases_nothing(
-    paper: Problem,
-    keys: Path,
-    tmp_path: Path,
-    server: Server,
-    url: str,
-    monkeypatch: pytest.MonkeyPatch,
+    site: Site, server: Server, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rounds = 600
-    witness_agents(tmp_path, monkeypatch)
+    witness_agents(site.folder, monkeypatch)
 
     async def main() -> None:
-        pair = Pair(server, url, keys, tmp_path, rounds=rounds, lease=1.0)
+        pair = Pair(server, url, site.keys, site.folder, rounds=rounds, lease=1.0)
         pair.start(*HOSTS)
-        async with taking_part(paper, pair, keys, tmp_path) as ended:
+        async with taking_part(site.problem, pair, site.keys, site.folder) as ended:
             await pair.reached(40)
             first = await pair.holder()
             stopped = pair.clouds[first]
@@ -156,25 +151,20 @@ def test_a_cloud_that_was_stopped_and_wakes_up_after_a_takeover_releases_nothing
             await ended
 
     asyncio.run(main())
-    check_the_three_nevers(paper, tmp_path, rounds, SEED, store=url)
+    check_the_three_nevers(site.problem, site.folder, rounds, SEED, store=url)
     assert summarise(url).status == "done"  # not halted by who had not heard of the last rounds
 
 
 def test_a_database_that_restarts_ends_the_cloud_with_75_and_the_run_goes_on(
-    paper: Problem,
-    keys: Path,
-    tmp_path: Path,
-    server: Server,
-    url: str,
-    monkeypatch: pytest.MonkeyPatch,
+    site: Site, server: Server, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rounds = 150
-    witness_agents(tmp_path, monkeypatch)
+    witness_agents(site.folder, monkeypatch)
 
     async def main() -> None:
-        pair = Pair(server, url, keys, tmp_path, rounds=rounds, lease=1.0)
+        pair = Pair(server, url, site.keys, site.folder, rounds=rounds, lease=1.0)
         pair.start(HOSTS[0])
-        async with taking_part(paper, pair, keys, tmp_path) as ended:
+        async with taking_part(site.problem, pair, site.keys, site.folder) as ended:
             for k in (30, 60):
                 await pair.reached(k)
                 await asyncio.to_thread(server.stop)
@@ -185,7 +175,7 @@ def test_a_database_that_restarts_ends_the_cloud_with_75_and_the_run_goes_on(
             assert pair.ended == [Exit.AGAIN, Exit.AGAIN]
 
     asyncio.run(main())
-    check_the_three_nevers(paper, tmp_path, rounds, SEED, store=url)
+    check_the_three_nevers(site.problem, site.folder, rounds, SEED, store=url)
 
 
 async def kills(pair: Pair, count: int, rng: random.Random) -> None:
@@ -204,22 +194,15 @@ async def kills(pair: Pair, count: int, rng: random.Random) -> None:
     [(4, 400), pytest.param(200, 9_000, marks=[pytest.mark.slow, pytest.mark.timeout(3600)])],
 )
 def test_clouds_killed_at_random_instants_leave_one_undisturbed_run(
-    paper: Problem,
-    keys: Path,
-    tmp_path: Path,
-    server: Server,
-    url: str,
-    monkeypatch: pytest.MonkeyPatch,
-    count: int,
-    rounds: int,
+    site: Site, server: Server, url: str, monkeypatch: pytest.MonkeyPatch, count: int, rounds: int
 ) -> None:
-    witness_agents(tmp_path, monkeypatch)
+    witness_agents(site.folder, monkeypatch)
 
     async def main() -> None:
         # The lease expires between renewals, too: the other takes over from a cloud that runs.
-        pair = Pair(server, url, keys, tmp_path, rounds=rounds, lease=0.5)
+        pair = Pair(server, url, site.keys, site.folder, rounds=rounds, lease=0.5)
         pair.start(*HOSTS)
-        async with taking_part(paper, pair, keys, tmp_path) as ended:
+        async with taking_part(site.problem, pair, site.keys, site.folder) as ended:
             await kills(pair, count, random.Random(count))  # noqa: S311
             assert not ended.done()
             while not ended.done():
@@ -227,28 +210,26 @@ def test_clouds_killed_at_random_instants_leave_one_undisturbed_run(
                 await asyncio.sleep(0.2)
 
     asyncio.run(main())
-    check_the_three_nevers(paper, tmp_path, rounds, SEED, store=url)
+    check_the_three_nevers(site.problem, site.folder, rounds, SEED, store=url)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 def test_a_standby_goes_on_within_two_lease_times_in_20_of_20_kills(
-    paper: Problem,
-    keys: Path,
-    tmp_path: Path,
+    site: Site,
     server: Server,
     url: str,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     rounds, took = 200_000, list[float]()
-    witness_agents(tmp_path, monkeypatch)
+    witness_agents(site.folder, monkeypatch)
 
     async def main() -> None:
-        pair = Pair(server, url, keys, tmp_path, rounds=rounds, lease=LEASE_SECONDS)
+        pair = Pair(server, url, site.keys, site.folder, rounds=rounds, lease=LEASE_SECONDS)
         pair.start(*HOSTS)
         with suppress(asyncio.CancelledError):
-            async with taking_part(paper, pair, keys, tmp_path, longest_pause=30.0):
+            async with taking_part(site.problem, pair, site.keys, site.folder, longest_pause=30.0):
                 for _ in range(20):
                     await pair.reached(pair.rounds + 20)
                     first = await pair.holder()
