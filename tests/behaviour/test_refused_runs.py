@@ -221,6 +221,8 @@ NETWORK = [
     Refusal("code with a start that is NaN", lambda f: sv.network.AgentGroup.of_gradient(problem().cloud, 0, abs, start=[math.nan]), INPUT, ("start", "finite")),
     Refusal("an agent's file of another name", lambda f: sv.network.AgentGroup.of_file(f / "north.toml"), sv.errors.ProblemError, ("1.toml", "north.toml")),
     Refusal("a relay of agents out of order", lambda f: sv.network.Relay(problem().cloud, agents=[2, 1], keys=f, above="wss://h:1"), INPUT, ("agents", "increasing")),
+    Refusal("a relay of no agents", lambda f: sv.network.Relay(problem().cloud, agents=(), keys=f, above="wss://h:1"), INPUT, ("agents", "increasing")),
+    Refusal("a relay to no address", lambda f: sv.network.Relay(problem().cloud, agents=[1, 2], keys=f, above="http://h:1"), INPUT, ("above", "wss://")),
     Refusal("a relay of agents that are not there", lambda f: sv.network.Relay(problem().cloud, agents=[1, 9], keys=f, above="wss://h:1"), INPUT, ("agents", "3", "9")),
 ]  # fmt: skip
 

@@ -26,6 +26,7 @@ from sottovoce.network.protocol.messages import Code
 from sottovoce.problem.problem import Problem
 
 COMMAND = (sys.executable, "-c", "from sottovoce.cli import main; main()")
+CLIENT = str(Path(__file__).with_name("independent_client.py"))
 Start = Callable[[int], Awaitable[object]]
 
 
@@ -105,6 +106,18 @@ async def test_nobody_who_comes_is_a_failure(keys: Path) -> None:
     checks = await played(keys, start, patience=0.2)
     assert failed(checks) == ["it takes part to the end"]
     assert checks[-1].seen == "no agent came within 0.2 s"
+
+
+async def test_the_independent_client_takes_part_until_it_must_reconnect(keys: Path) -> None:
+    async def start(port: int) -> None:
+        words = [sys.executable, CLIENT, str(port), str(keys / "agents" / "4")]
+        process = await asyncio.create_subprocess_exec(*words, stderr=asyncio.subprocess.DEVNULL)
+        await process.wait()
+
+    checks = await played(keys, start, patience=3.0)
+    assert failed(checks)[-1] == "it takes part to the end"
+    passed = [check.name for check in checks if check.passed]
+    assert {"hello of a new agent", "the contribution after round 3"} <= set(passed)
 
 
 async def test_the_javascript_agent_passes(agent_js: Path, keys: Path, tmp_path: Path) -> None:

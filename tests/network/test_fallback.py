@@ -32,7 +32,7 @@ from sottovoce.network.protocol.actions import Commit, Part, Record, Wait
 from sottovoce.network.protocol.cloud_machine import CloudPhase
 from sottovoce.network.protocol.codec import MaskName, join_mask, pack_whole
 from sottovoce.network.protocol.collected import ContributionTotals
-from sottovoce.network.protocol.messages import Code, Done, Welcome
+from sottovoce.network.protocol.messages import Code, Done
 from sottovoce.network.round_arithmetic import Rounds, SimulatedSampler, noisy_sigma
 from sottovoce.network.setup import fallbacks_of, parties_of, ranges_of
 from sottovoce.network.store import CloudStore, summarise
@@ -157,19 +157,6 @@ def test_a_run_that_waits_or_holds_counts_no_fallback(straggler: Any) -> None:
     table.do(table.machine.deadline(1))
     assert table.machine.phase is CloudPhase.COLLECTING
     assert table.records == {}
-
-
-def test_who_was_absent_has_no_gap_where_its_fallback_counted() -> None:
-    table = Answering(straggler="fallback")
-    table.seat_all()
-    table.round(1)
-    table.machine.disconnect(2)
-    for k in (2, 3):
-        table.send(1, k, 1)
-        table.send(3, k, 4)
-        table.do(table.machine.deadline(k))
-    (welcome,) = (m for m in messages(table.join(4, 2, k=1), 4) if isinstance(m, Welcome))
-    assert (welcome.round, welcome.spoke) == (4, 1)
 
 
 def test_a_run_of_absences_alone_ends_and_says_so_to_who_comes_late() -> None:

@@ -183,17 +183,6 @@ def test_words_that_counted_again_widen_the_margin_by_what_they_can_be_off(paper
     assert again(20, y, frozenset()) is True
 
 
-def test_words_held_while_prices_found_their_unit_do_not_matter(paper: Problem) -> None:
-    made = with_margins(paper, 20)
-    kept = made.feasible
-    assert kept is not None
-    verdict = AnswerTest(made, 20)
-    verdict(1, np.zeros(kept.sums.count), frozenset({1}))
-    for k in range(2, 20):
-        verdict(k, np.zeros(kept.sums.count), frozenset())
-    assert verdict(20, np.array(kept.sums.upper - kept.margin) - 1e-6, frozenset()) is True
-
-
 def test_an_agent_that_missed_rounds_averages_what_it_last_said_in_them(paper: Problem) -> None:
     house = AgentGroup.of_problem(paper, [0])
     welcome = welcome_to(paper.cloud, [1], DualAveraging(), rounds=50)

@@ -15,7 +15,6 @@ import pytest
 from network_harness import Site, completed, contributed, plan_for, reached, taking_part
 
 from sottovoce.algorithm.dual_averaging import DualAveraging
-from sottovoce.errors import InputError
 from sottovoce.network import Straggler, identity
 from sottovoce.network.agent import Agent, AgentResult
 from sottovoce.network.failures import IdentityError, RefusedError
@@ -169,22 +168,6 @@ async def test_a_relay_refuses_what_it_cannot_add_up(site: Site) -> None:
         )
         with pytest.raises(RefusedError, match="contributions only"):
             await relay.run()
-
-
-@pytest.mark.parametrize(
-    ("agents", "above", "words"),
-    [
-        ((), "wss://h:1", "increasing"),
-        ((2, 1), "wss://h:1", "increasing"),
-        ((1, 8), "wss://h:1", "among 1..7"),
-        ((1, 2), "http://h:1", "wss://"),
-    ],
-)
-def test_a_relay_that_makes_no_sense_is_refused(
-    agents: tuple[int, ...], above: str, words: str, paper: Problem, tmp_path: Path
-) -> None:
-    with pytest.raises(InputError, match=words):
-        Relay(paper.cloud, agents, above=above, keys=tmp_path)
 
 
 class Tree:

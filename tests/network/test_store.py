@@ -308,19 +308,6 @@ def memory(k: int) -> Memory:
     )
 
 
-def test_an_agent_goes_on_from_its_last_round(tmp_path: Path) -> None:
-    path = tmp_path / "3.state"
-    saved = AgentStore(path, START)
-    assert saved.memory == START
-    for k in range(5):
-        saved.save(memory(k))
-    saved.close()
-    again = AgentStore(path, START)
-    assert again.memory == memory(4)
-    again.close()
-    assert stat.S_IMODE(path.stat().st_mode) == 0o600
-
-
 @pytest.mark.parametrize("way", ["flip", "cut", "no log"])
 def test_a_damaged_state_file_gives_a_memory_or_a_refusal(way: str, tmp_path: Path) -> None:
     live = tmp_path / "live"
