@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import random
-import sqlite3
 import subprocess
 import sys
 import time
@@ -20,6 +19,7 @@ import pytest
 from network_harness import free_port, member, plan_for, play, run
 from party_process import witnessed_agent
 
+from databases import sqlite
 from sottovoce.database import address_of
 from sottovoce.kernels.run_kernel import normals, stream_seed
 from sottovoce.network import agent as agent_module
@@ -259,12 +259,9 @@ def test_the_check_itself_notices_a_forged_round(
     (tmp_path / "1.frames").write_text("")
     with pytest.raises(AssertionError):
         check_the_three_nevers(paper, tmp_path, 8, 2)  # nobody witnessed anything
-    database = sqlite3.connect(tmp_path / "run.db")
-    (said,) = database.execute("SELECT said FROM rounds WHERE k = 5").fetchone()
+    ((said,),) = sqlite(tmp_path / "run.db", "SELECT said FROM rounds WHERE k = 5")
     forged = said[:-1] + bytes([said[-1] ^ 1])  # another contribution of the last party
-    words = "UPDATE rounds SET said = ?, said_seal = ? WHERE k = 5"
-    database.execute(words, (forged, seal(forged)))
-    database.commit()
-    database.close()
+    write = "UPDATE rounds SET said = ?, said_seal = ? WHERE k = 5"
+    sqlite(tmp_path / "run.db", write, forged, seal(forged))
     with pytest.raises(AssertionError, match="Not equal"):
         check_the_three_nevers(paper, tmp_path, 8, 2)
