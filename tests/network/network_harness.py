@@ -64,7 +64,7 @@ def plan_for(
     cloud = problem.cloud
     per_agent = np.ones(cloud.agents)
     kind: OutputKind = "sum" if method == "joint" else "value"
-    names = cloud.sums.labels() if method == "joint" else cloud.row_labels()
+    names = cloud.sums.labels if method == "joint" else cloud.row_labels()
     outputs = [Output(name=name, kind=kind, sigma=sigma, row=row) for row, name in enumerate(names)]
     if method == "paper":
         from plans import coupled_entries  # not there for processes started in this folder

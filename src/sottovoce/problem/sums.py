@@ -22,6 +22,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import pairwise
 from typing import final
 
@@ -200,7 +201,7 @@ class Origin:
     how: str  # how it was written as sums, in words
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class Sums:
     """The sums that couple agents and the set C that they must lie in."""
 
@@ -218,9 +219,10 @@ class Sums:
         """The number of sums p."""
         return int(self.lower.size)
 
-    def labels(self) -> list[str]:
+    @cached_property
+    def labels(self) -> tuple[str, ...]:
         """The labels of the sums, in order."""
-        return row_labels(self.families)
+        return tuple(row_labels(self.families))
 
     @property
     def free(self) -> bool:

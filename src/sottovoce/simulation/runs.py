@@ -36,6 +36,7 @@ from sottovoce.simulation.result import QUANTITIES
 
 _VIOLATION, _RESIDUAL, _OBJECTIVE = map(QUANTITIES.index, ("violation", "residual", "objective"))
 Saddle: TypeAlias = tuple[Array, Array]
+_CLOUD_ARRAYS = ("price", "answer", "released", "memory")  # that rounds change
 _FINEST_GRID = 2.0**-60  # the grid of a sum that no agent moves and that has no noise
 
 
@@ -53,10 +54,10 @@ class SimulationRequest:
     first: int = 0  # the number of the first run, from 0; run r depends on (seed, r) alone
     start: tuple[Array, ...]  # x per group, (count, d), before projection onto the domain
     price0: Array  # prices, or multipliers, at the start
-    saddle: Saddle | None  # x_hat and the prices there, if known
     marks: NDArray[np.int64]  # after how many rounds to measure, in order
     transcript: bool
     warm: PriceMemory | None = None  # what the cloud begins with
+    saddle: Saddle | None = None  # x_hat and the prices there, if known
 
     @cached_property
     def gradient(self) -> bool:
@@ -397,7 +398,8 @@ class Runs:
                 limits = s.problem.cloud.sums
                 price_residual = sums - self._project(run, sums + answer)
                 excess = np.fmax(sums - limits.upper, limits.lower - sums)
-                objective = objective + cost_of(limits.costs, sums)
+                if limits.costs:
+                    objective = objective + cost_of(limits.costs, sums)
             columns = (  # in the order of QUANTITIES
                 np.sqrt(error),
                 np.linalg.norm(answer - hat, axis=1),
@@ -421,7 +423,12 @@ class Runs:
         """The mutable arrays, for a checkpoint."""
         arrays = {"trace": self.trace, "transcript": self._transcript}
         for place, run in enumerate(self._runs):
-            arrays |= {f"{name}{place}": array for name, array in _cloud_arrays(run).items()}
+            if run.cloud is None:
+                parts = {"price": run.mu}
+            else:
+                parts = {name: getattr(run.cloud, name) for name in _CLOUD_ARRAYS}
+            parts["failed"] = run.failed_round
+            arrays |= {f"{name}{place}": array for name, array in parts.items()}
             for i, fleet in enumerate(run.fleets):
                 names = ("x",) if fleet.mean is fleet.x else ("x", "mean", "center", "worth")
                 arrays |= {f"{name}{place}.{i}": getattr(fleet, name) for name in names}
@@ -429,43 +436,34 @@ class Runs:
 
     def final(self) -> dict[str, NDArray[np.generic]]:
         """The final states of every run, as fields of a ``Result``."""
-        s, assemble = self._request, self._layout.assemble
-        arrays = [_cloud_arrays(run) for run in self._runs]
+        ends = list(map(self._end, self._runs))  # the last ones may have empty lanes
+        runs = self._request.runs
+        return {name: np.concatenate([end[name] for end in ends])[:runs] for name in ends[0]}
 
-        def by_run(name: str) -> Array:
-            lanes = [array[name].reshape(-1, s.lanes).T for array in arrays]
-            return np.concatenate(lanes)[: s.runs]
-
-        answers, states = (
-            np.concatenate([assemble(run.fleets, part, s.lanes) for run in self._runs])[: s.runs]
-            for part in ("answer", "states")
+    def _end(self, run: Run | PythonRun) -> dict[str, NDArray[np.generic]]:
+        """The same of the runs in the lanes of one; of multipliers the last are the answer."""
+        lanes, cloud = self._request.lanes, run.cloud
+        price, answer = (
+            (run.mu, run.mu) if run.cloud is None else (run.cloud.price, run.cloud.answer)
         )
-        ends: dict[str, NDArray[np.generic]] = {
-            "x": answers,
-            "last_x": states,
-            "price": by_run("answer"),
-            "last_price": by_run("price"),
-            "failed": by_run("failed")[:, 0].astype(np.int64),
+        end: dict[str, NDArray[np.generic]] = {
+            "x": self._layout.assemble(run.fleets, "answer", lanes),
+            "last_x": self._layout.assemble(run.fleets, "states", lanes),
+            "price": answer.reshape(-1, lanes).T,
+            "last_price": price.reshape(-1, lanes).T,
+            "failed": run.failed_round.astype(np.int64),
         }
-        if self._layout.grid is not None:
-            ends["released"] = by_run("released")
-        return ends
+        if cloud is not None and self._layout.grid is not None:
+            end["released"] = cloud.released[np.newaxis]
+        return end
 
     def price_memory(self, done: int) -> PriceMemory | None:
         """Return what the first run's cloud learnt; None if it failed, or had no prices."""
         s, cloud = self._request, self._runs[0].cloud
         if not isinstance(cloud, CloudKernel) or self._runs[0].failed_round[0]:
             return None
-        labels, before = s.problem.cloud.sums.labels(), 0 if s.warm is None else s.warm.begun
+        labels, before = s.problem.cloud.sums.labels, 0 if s.warm is None else s.warm.begun
         return price_memory(cloud.memory, cloud.answer, self._layout.public, labels, before + done)
-
-
-def _cloud_arrays(run: Run | PythonRun) -> dict[str, Array]:
-    """The cloud's arrays of a run; of multipliers the last are the answer."""
-    if run.cloud is None:
-        return {"price": run.mu, "answer": run.mu, "failed": run.failed_round}
-    cloud = {name: getattr(run.cloud, name) for name in ("price", "answer", "released", "memory")}
-    return {**cloud, "failed": run.failed_round}
 
 
 def _run_serially(tasks: Sequence[Task]) -> None:
