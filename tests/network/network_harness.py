@@ -30,7 +30,7 @@ from sottovoce.network.protocol.receipt import ReceiptSigner
 from sottovoce.network.round_arithmetic import Rounds
 from sottovoce.network.run_service import RunService
 from sottovoce.network.setup import make_config, parties_of, setup_of
-from sottovoce.paper.paper_release import RELEASE
+from sottovoce.paper.tikhonov import RELEASE
 from sottovoce.privacy.adjacency import Adjacency, Trajectory
 from sottovoce.privacy.noise_plan import NoisePlan, Output, OutputKind
 from sottovoce.privacy.sampler import Sampler

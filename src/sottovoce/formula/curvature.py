@@ -28,9 +28,9 @@ from sottovoce.formula.canonical import (
     negate,
     power,
 )
-from sottovoce.formula.connected import connected_blocks
 from sottovoce.formula.derive import (
     QuadraticForm,
+    connected_blocks,
     definiteness,
     derivative,
     hessian,

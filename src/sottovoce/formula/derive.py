@@ -15,6 +15,7 @@ from math import lcm
 from typing import TypeAlias
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
 from sottovoce.formula.canonical import (
     absolute_of,
@@ -45,6 +46,8 @@ from sottovoce.formula.expression import (
     number,
 )
 from sottovoce.formula.order import in_order
+
+Indices: TypeAlias = NDArray[np.int64]
 
 Gradient: TypeAlias = Mapping[Expression, Expression]
 """The derivative by every symbol for which it is not 0."""
@@ -296,6 +299,26 @@ def definiteness(matrix: Sequence[Sequence[Fraction]]) -> int:
 
 def _dot(row: Sequence[Fraction], v: Sequence[Fraction]) -> Fraction:
     return sum((a * b for a, b in zip(row, v, strict=True)), Fraction(0))
+
+
+def connected(count: int, left: ArrayLike, right: ArrayLike) -> Indices:
+    """Return the connected component of every node of a graph with edges ``left - right``.
+
+    They are numbered from 0 in the order of their first nodes.
+    """
+    from scipy.sparse import coo_array  # 16 MB that an agent can do without
+    from scipy.sparse.csgraph import connected_components
+
+    ends = np.array([left, right], dtype=np.int64).reshape(2, -1)
+    graph = coo_array((np.ones(ends.shape[1]), ends), shape=(count, count))
+    return np.asarray(connected_components(graph, directed=False)[1], dtype=np.int64)
+
+
+def connected_blocks(matrix: Sequence[Sequence[object]]) -> list[list[int]]:
+    """Split indices into the sets that a symmetric matrix connects."""
+    edges = [(i, j) for i, row in enumerate(matrix) for j in range(i) if row[j]]
+    label = connected(len(matrix), [i for i, _ in edges], [j for _, j in edges])
+    return [np.flatnonzero(label == part).tolist() for part in np.unique(label)]
 
 
 def ldl(matrix: Sequence[Sequence[Fraction]]) -> tuple[Matrix, list[Fraction]] | None:

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sottovoce.formula.canonical import add, addends, multiply, rebuild, substitute
-from sottovoce.formula.connected import Indices, connected
+from sottovoce.formula.derive import Indices, connected
 from sottovoce.formula.expression import NONSMOOTH, ONE, SLOPES, ZERO, Expression, number, symbol
 from sottovoce.formula.order import in_order
 from sottovoce.problem.constraints import Constraint, numbered

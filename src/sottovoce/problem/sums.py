@@ -40,9 +40,8 @@ from sottovoce.formula.canonical import (
     substitute,
     subtract,
 )
-from sottovoce.formula.constants import exact_sum
 from sottovoce.formula.derive import is_affine, is_smooth, quadratic_form
-from sottovoce.formula.expression import ZERO, Expression, number, symbol
+from sottovoce.formula.expression import ZERO, Expression, exact_sum, number, symbol
 from sottovoce.problem.constraints import Constraint, numbered, row_labels
 from sottovoce.problem.costs import Cost, CostTerm, cost_terms, row_keys
 from sottovoce.problem.decompose import (
