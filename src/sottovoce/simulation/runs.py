@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Literal, TypeAlias, final
 from weakref import WeakKeyDictionary
@@ -104,12 +104,10 @@ class Layout:
 
     size: int  # how many states there are
     domain: tuple[Group, ...]  # the groups with the bounds that their agents keep to
-    sigma: Array  # the standard deviation of the noise of every sum, or row of g; 0 for none
-    entries: Mapping[tuple[int, int], float]  # that of gradient entries by (row, column)
-    grid: Array | None  # of every sum, to which contributions are rounded; None if they are not
+    release: Release  # how sums, or rows of g, are released, for any seeds
+    noisy: tuple[tuple[int, int], ...]  # the gradient entries that are, by row and column
     public: PublicSum  # what is public of the sums: units, noise and what of C is aimed at
     kernels: Sequence[FleetKernel]  # one per fleet
-    offset: Array  # the constants of the rows
     code: Sequence[tuple[slice, Objective]]  # objectives that are code, with where their states lie
     unmeasured: Numeric | None  # constraints whose sums do not show how much they are violated
     noise: str  # what noise there is, in words
@@ -146,55 +144,46 @@ def _lay_out(problem: Problem, plan: NoisePlan | None, *, gradient: bool, lanes:
     sums, groups = problem.cloud.sums, problem.groups
     families = problem.constraints if gradient else sums.families
     offset = np.concatenate([np.zeros(0), *(family.offset for family in families)])
-    public_groups, released, target, noise = groups, None, None, "none: nothing is private"
-    sigma, entries, grid = np.zeros(offset.size), dict[tuple[int, int], float](), None
+    release = Release(offset=offset, sigma=np.zeros(offset.size), grid=None)
+    public_groups, sigma, target, noise = groups, None, None, "none: nothing is private"
+    noisy: tuple[tuple[int, int], ...] = ()
     if plan is not None:
-        public_groups, released = plan.domain, plan.released_sigma
+        public_groups, sigma = plan.domain, plan.released_sigma
         target = None if plan.feasible is None else plan.feasible.target
-        for output, sigma_o in zip(plan.outputs, released.tolist(), strict=True):
-            if output.column is not None:
-                entries[output.row, output.column] = sigma_o
-        sigma = released[[output.column is None for output in plan.outputs]]
+        noisy = tuple((o.row, o.column) for o in plan.outputs if o.column is not None)
         grid = None if gradient else np.array([o.grid or _FINEST_GRID for o in plan.outputs])
+        is_entry = np.array([o.column is not None for o in plan.outputs])
+        entries = tuple(sigma[is_entry].tolist())
+        release = replace(release, sigma=sigma[~is_entry], grid=grid, entries=entries)
         gradients = f" and {len(entries)} gradient entries" if entries else ""
         noise = (
-            f"simulated: {np.count_nonzero(sigma)} sums{gradients} per round, repeatable from the "
-            "seed, hence not private"
+            f"simulated: {np.count_nonzero(release.sigma)} sums{gradients} per round, repeatable "
+            "from the seed, hence not private"
         )
     domain = own_domain(groups, public_groups, problem.local)
+    pairs = zip(problem.constraints, sums.origins, strict=True)
+    mixing = [f for f, origin in pairs if not (gradient or f.sums or origin.as_stated)]
+    columns = state_columns(groups)
     return Layout(
         size=problem.size,
         domain=domain,
-        sigma=sigma,
-        entries=entries,
-        grid=grid,
-        public=public_sums(sums, public_groups, released, target),
-        kernels=_make_steps(problem, domain, entries, lanes)
+        release=release,
+        noisy=noisy,
+        public=public_sums(sums, public_groups, sigma, target),
+        kernels=_make_steps(problem, domain, noisy, lanes)
         if gradient
         else _make_kernels(problem, domain),
-        offset=offset,
-        code=[
-            (c, f)
-            for c, f in zip(state_columns(groups), problem.code, strict=True)
-            if f is not None
-        ],
-        unmeasured=None if gradient else _unmeasured(problem),
+        code=[(columns[i], code) for i, code in problem.coded.items()],
+        unmeasured=Numeric(problem.cloud, mixing) if mixing else None,
         noise=noise,
     )
-
-
-def _unmeasured(problem: Problem) -> Numeric | None:
-    """The constraints whose sums do not show how much they are violated, if there are any."""
-    pairs = zip(problem.constraints, problem.cloud.sums.origins, strict=True)
-    families = [f for f, origin in pairs if not (f.sums or origin.as_stated)]
-    return Numeric(problem.cloud, families) if families else None
 
 
 def _make_kernels(problem: Problem, domain: Sequence[Group]) -> list[FleetKernel]:
     kernels = []
     for fleet in problem.fleets:
         box, index = fleet.within(domain), fleet.places[0]
-        code = problem.code[index] if len(fleet.places) == 1 else None
+        code = problem.code[index]  # which stands alone in its fleet
         watched = None if code is None else _with_warning(problem.groups[index], code)
         kernels.append(FleetKernel(fleet, box.lower, box.upper, gradient=watched))
     return kernels
@@ -307,13 +296,7 @@ class Runs:
         # Empty lanes repeat the last run.
         runs = np.minimum(np.arange(s.lanes) + place * s.lanes, s.runs - 1)
         seeds = tuple(stream_seed(s.seed, s.first + run) for run in runs.tolist())
-        release = Release(
-            offset=layout.offset,
-            sigma=layout.sigma,
-            grid=layout.grid,
-            seeds=seeds,
-            entries=tuple(layout.entries.values()),
-        )
+        release = replace(layout.release, seeds=seeds)
         if isinstance(algorithm, GradientSteps):
             steps = Run(fleets, release, None, threads=team)
             steps.mu[:] = np.repeat(s.price0, s.lanes)
@@ -453,7 +436,7 @@ class Runs:
             "last_price": price.reshape(-1, lanes).T,
             "failed": run.failed_round.astype(np.int64),
         }
-        if cloud is not None and self._layout.grid is not None:
+        if cloud is not None and self._layout.release.grid is not None:
             end["released"] = cloud.released[np.newaxis]
         return end
 

@@ -402,8 +402,8 @@ def _confirm(
 
 
 def _make_transcript(layout: Layout, released: Array) -> Transcript:
-    rows, columns = np.array(list(layout.entries), dtype=np.int64).reshape(-1, 2).T.copy()
-    y, gradients = np.split(released, [layout.sigma.size], axis=2)
+    rows, columns = np.array(layout.noisy, dtype=np.int64).reshape(-1, 2).T.copy()
+    y, gradients = np.split(released, [layout.release.sigma.size], axis=2)
     return Transcript(y=y.copy(), gradients=gradients.copy(), rows=rows, columns=columns)
 
 
@@ -414,8 +414,8 @@ def _hash_request(request: SimulationRequest, layout: Layout) -> str:
         s.problem.fingerprint,
         repr(s.algorithm),
         (s.rounds, s.runs, s.lanes, s.first, s.seed, s.transcript),
-        (np.array(list(layout.entries), dtype=np.int64), list(layout.entries.values())),
-        (s.start, s.price0, layout.domain, layout.sigma, s.saddle, s.marks),
+        (layout.noisy, layout.release.entries, layout.release.sigma),
+        (s.start, s.price0, layout.domain, s.saddle, s.marks),
         (public.lower, public.upper, public.unit, public.noisy),
         None if s.warm is None else s.warm.fingerprint,
     )
