@@ -153,7 +153,7 @@ def _run_fleet(options: DemoOptions, agents: int, root: Path) -> None:
 
 
 def _loads(problem: Problem, answer: _Answer, rounds: int) -> PlainTable:
-    from sottovoce.problem.gallery.chargers import FIRST_HOUR
+    from sottovoce.problem.gallery import FIRST_HOUR
 
     capacity = -problem.constraints[0].offset
     loads = (x.reshape(-1, HOURS).sum(axis=0) for x in (answer.x, answer.x_hat))

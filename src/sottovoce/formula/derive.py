@@ -79,13 +79,13 @@ def gradient(expr: Expression, symbols: Iterable[Expression]) -> dict[Expression
     variables = expr.symbols.intersection(order)
     if not variables:
         return {}
-    known: dict[Expression, Gradient] = {s: {s: ONE} for s in variables}
+    gradients: dict[Expression, Gradient] = {s: {s: ONE} for s in variables}
     for part in nodes((expr,)):
-        if part not in known:
+        if part not in gradients:
             moves = not part.symbols.isdisjoint(variables)
-            slopes = _slopes(part, [known[a] for a in part.args]) if moves else {}
-            known[part] = {s: slope for s, slope in slopes.items() if not slope.is_zero}
-    return {s: known[expr][s] for s in order if s in known[expr]}
+            slopes = _slopes(part, [gradients[a] for a in part.args]) if moves else {}
+            gradients[part] = {s: slope for s, slope in slopes.items() if not slope.is_zero}
+    return {s: gradients[expr][s] for s in order if s in gradients[expr]}
 
 
 def derivative(expr: Expression, symbol: Expression) -> Expression:
@@ -258,15 +258,15 @@ def _monomials(
         parts = [_monomials(a, place) for a in expr.args]
     else:
         return None
-    known = [part for part in parts if part is not None]
-    degree = sum(max(map(len, part), default=0) for part in known)
-    if len(known) < len(parts) or (degree > 2 and expr.op != Op.ADD):
+    polynomials = [part for part in parts if part is not None]
+    degree = sum(max(map(len, part), default=0) for part in polynomials)
+    if len(polynomials) < len(parts) or (degree > 2 and expr.op != Op.ADD):
         return None
     if expr.op == Op.ADD:
-        terms = [term for part in known for term in part.items()]
+        terms = [term for part in polynomials for term in part.items()]
     else:
         terms = [((), Fraction(1))]
-        for part in known:
+        for part in polynomials:
             pairs = product(terms, part.items())
             terms = [(tuple(sorted((*a, *b))), c * d) for (a, c), (b, d) in pairs]
     total: dict[Monomial, Fraction] = {}

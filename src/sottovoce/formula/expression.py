@@ -292,8 +292,8 @@ def interned(op: str, args: tuple[Expression, ...] = (), value: Content = None) 
     # A fraction and a float that are equal are different numbers: one is exact.
     key = (op, type(value), value, *map(id, args))
     reference = _interned.get(key)
-    known = None if reference is None else reference()
-    return _new(key, op, args, value) if known is None else known
+    node = None if reference is None else reference()
+    return _new(key, op, args, value) if node is None else node
 
 
 def _new(
@@ -302,14 +302,14 @@ def _new(
     global _interned, _sweep_at
     with _lock:
         reference = _interned.get(key)  # another thread may have been faster
-        known = None if reference is None else reference()
-        if known is None:
-            known = Expression(op, args, value)
-            _interned[key] = ref(known)
+        node = None if reference is None else reference()
+        if node is None:
+            node = Expression(op, args, value)
+            _interned[key] = ref(node)
             if len(_interned) > _sweep_at:
                 _interned = {k: r for k in list(_interned) if (r := _interned[k])() is not None}
                 _sweep_at = 100_000 + 2 * len(_interned)
-    return known
+    return node
 
 
 def symbol(name: str) -> Expression:

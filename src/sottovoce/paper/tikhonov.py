@@ -113,10 +113,10 @@ class _PaperRelease(StateRelease):
     ) -> GradientStep:
         from sottovoce.paper.paper_rounds import GradientStep
 
-        listed = zip(welcome.rows, welcome.columns, strict=True)
+        entries = zip(welcome.rows, welcome.columns, strict=True)
         sent = {
             (row, column - begin): place
-            for place, (row, column) in enumerate(listed)
+            for place, (row, column) in enumerate(entries)
             if begin <= column < begin + group.size
         }
         return GradientStep(cloud, group, algorithm, bounds=bounds, sent=sent)

@@ -377,9 +377,9 @@ def _repeated(numbers: Sequence[float], first: int) -> tuple[tuple[int, int, flo
 
     Each as its place, the place of the number that it repeats (-1: it is 1), and its sign then.
     """
-    known, repeats = {1.0: -1}, []
+    first_uses, repeats = {1.0: -1}, []
     for place in range(first, len(numbers)):
-        first_use = known.setdefault(abs(numbers[place]), place)
+        first_use = first_uses.setdefault(abs(numbers[place]), place)
         if first_use != place:
             same = numbers[place] == (1.0 if first_use < 0 else numbers[first_use])
             repeats.append((place, first_use, 1.0 if same else -1.0))

@@ -348,22 +348,22 @@ class _SumsBuilder:
         }
         keys = [key for family in self.families for key in row_keys(family)]
         inside = {row for region in self.regions for row in region.rows}
-        known = {key: (row, 1) for row, key in enumerate(keys) if row not in inside}
+        places = {key: (row, 1) for row, key in enumerate(keys) if row not in inside}
         for first, family in numbered(self.families):  # total >= 2 is -total <= -2
-            known |= {
+            places |= {
                 key: (first + r, -1)
                 for r, key in enumerate(row_keys(family.times(-1.0)))
-                if first + r not in inside and key not in known
+                if first + r not in inside and key not in places
             }
         rows: list[int] = []
         negative: dict[Expression, Expression] = {}
         for stated in cost.families:
             stated_keys = row_keys(stated)
             symbols = cost.symbols[len(rows) : len(rows) + stated.rows]
-            if all(key in known for key in stated_keys) and norms.isdisjoint(symbols):
-                rows += [known[key][0] for key in stated_keys]
+            if all(key in places for key in stated_keys) and norms.isdisjoint(symbols):
+                rows += [places[key][0] for key in stated_keys]
                 signs = zip(symbols, stated_keys, strict=True)
-                negative |= {s: negate(s) for s, key in signs if known[key][1] < 0}
+                negative |= {s: negate(s) for s, key in signs if places[key][1] < 0}
                 continue
             rows += range(self.rows, self.rows + stated.rows)
             for family in _without_single(stated):

@@ -265,8 +265,8 @@ class Runs:
         s, self._request, self._layout = request, request, layout
         # Formulas of several named agents, and code, are evaluated at marks, not in kernels.
         self._has_unmeasured = layout.unmeasured is not None or bool(layout.code)
-        known = isinstance(s.algorithm, DualAveraging | GradientSteps)
-        self._in_python = bool(layout.code) or not known
+        compiled = isinstance(s.algorithm, DualAveraging | GradientSteps)
+        self._in_python = bool(layout.code) or not compiled
         team = threads if s.runs == 1 and not self._has_unmeasured else 1
         first = [self._start_fleet(kernel) for kernel in layout.kernels]
         self._runs = [

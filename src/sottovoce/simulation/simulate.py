@@ -225,16 +225,16 @@ def _find_saddle(
     if pair is not None:
         count = problem.rows if gradient else problem.cloud.sums.count
         return _check_saddle(problem, pair, count)
-    known = _saddles.setdefault(problem, {})
-    if gradient not in known:
+    saddles = _saddles.setdefault(problem, {})
+    if gradient not in saddles:
         from sottovoce.certificate.optimum import known_saddle, saddle_prices
 
         optimum, saddle = known_saddle(problem, most=SADDLE_STATES), None
         if optimum is not None:
             prices = optimum.mu if gradient else saddle_prices(problem, optimum)
             saddle = np.array(optimum.x), np.array(prices)
-        known[gradient] = saddle
-    return known[gradient]
+        saddles[gradient] = saddle
+    return saddles[gradient]
 
 
 def _check_saddle(problem: Problem, pair: tuple[ArrayLike, ArrayLike], rows: int) -> Saddle:
