@@ -587,7 +587,7 @@ async def test_prices_move_with_the_horizon_and_old_ones_are_forgotten(
     fleet = '[[fleet]]\nname = "ev"\ncount = 3\ndim = 3\nlower = 0\nupper = 10\n'
     (folder / "problem.toml").write_text(re.sub(r"\[\[agents\]\]\nlower = 0\nupper = 10\n", "", text) + fleet)  # fmt: skip  # noqa: E501
     async with in_series(folder, keys, every=900.0, first=0.0, shift=1, runs=0) as series:
-        labels = tuple(series.cloud.sums.labels())
+        labels = tuple(series.cloud.sums.labels)
         zeros, square = np.zeros(3), np.zeros((3, 3))
         memory = PriceMemory(
             labels=labels, rounds=40, count=3.0, price=np.arange(3.0), mean_price=zeros,
