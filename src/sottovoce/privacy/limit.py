@@ -26,6 +26,7 @@ from sottovoce.problem.problem import Problem
 from sottovoce.problem.sums import Region, Sums
 
 ACTIVE_FORCE = 1e-6  # multiplier times slope, over the objective's largest: above, it is active
+_ROUNDING = 1e-13  # of the largest response across a box: below, it is 0
 _FLAT = 1e-10  # curvature over the largest, both across an agent's box: below, there is none
 
 
@@ -169,8 +170,10 @@ def linearise(problem: Problem, saddle: ReferenceOptimum) -> LinearisedKkt:
         return np.asarray(flat_curvature * (moved - towards @ (prices @ (S @ moved))))
 
     flat = free & (kernel_share(shrunk, free.size) > KERNEL_SHARE)
+    moved = -(towards @ prices)
+    moved[np.abs(moved) < _ROUNDING * np.max(np.abs(moved), initial=0.0)] = 0.0
     return LinearisedKkt(
-        states=-(width[:, np.newaxis] * (towards @ prices))[columns],
+        states=(width[:, np.newaxis] * moved)[columns],
         prices=prices,
         flat=tuple(np.flatnonzero(flat[columns]).tolist()),
         objective_gradient=objective_gradient,
