@@ -385,10 +385,10 @@ def _collect_runs(
                     if isinstance(item, RefusedMethod):
                         refusals[item] = None
                     else:
-                        offered.setdefault((item.noise, item.label, item.rounds), (task, item))
+                        offered.setdefault((item.noise, item.label, task.rounds), (task, item))
             except SottovoceError as error:
                 refusals[RefusedMethod(label, str(error))] = None
-    pairs = sorted(offered.values(), key=lambda p: (NOISES.index(p[1].noise), p[1].rounds))
+    pairs = sorted(offered.values(), key=lambda p: (NOISES.index(p[1].noise), p[0].rounds))
     return pairs, tuple(refusals)
 
 
@@ -397,27 +397,27 @@ def _run_methods(
 ) -> list[CompareRow]:
     """Carry out what methods offer; the first rows, if that was interrupted."""
     rows: list[CompareRow] = []
-    completed, total = 0, sum(run.rounds for _, run in offered)
+    completed, total = 0, sum(task.rounds for task, _ in offered)
     for task, run in offered:
-        progress = _scaled_progress(report, run, completed / total, run.rounds / total)
-        row = _run_method(task, run, progress)
+        row = _run_method(task, run, report, completed / total, task.rounds / total)
         if row is None:
             break
         rows.append(row)
-        completed += run.rounds
+        completed += task.rounds
     return rows
 
 
-def _scaled_progress(report: Progress, run: RivalRun, begin: float, size: float) -> Progress:
-    """A callback for one row, which is a share of ``size`` of all rounds."""
-    words = f"{run.noise}, {run.label}, {run.rounds:,} rounds"
-    return lambda _, share=None: report(words, begin + size * (share or 0.0))
-
-
-def _run_method(task: RivalTask, run: RivalRun, progress: Progress) -> CompareRow | None:
+def _run_method(
+    task: RivalTask, run: RivalRun, report: Progress, begin: float, size: float
+) -> CompareRow | None:
     """Carry out all runs of a method; None if that was interrupted."""
     problem, saddle = task.problem, task.saddle
     hat = saddle.mu if run.multipliers else saddle_prices(problem, saddle)
+
+    def progress(doing: str, share: float | None = None) -> None:
+        doing = f"{run.noise}, {run.label}, {task.rounds:,} rounds"
+        report(doing, begin + size * (share or 0.0))
+
     progress("running", 0.0)
     try:
         answers = run.answers(progress)
@@ -425,7 +425,7 @@ def _run_method(task: RivalTask, run: RivalRun, progress: Progress) -> CompareRo
         return None
     if answers.interrupted:
         return None
-    limit = accuracy_limit(problem, run.plan or task.plan, run.rounds, saddle=saddle)
+    limit = accuracy_limit(problem, run.plan or task.plan, task.rounds, saddle=saddle)
     limited = math.nan if run.plan is None else 1.0
     completed = answers.failed == 0
     flat = np.isin(np.arange(saddle.x.size), limit.flat)
@@ -437,7 +437,7 @@ def _run_method(task: RivalTask, run: RivalRun, progress: Progress) -> CompareRo
     return CompareRow(
         plan=run.noise,
         algorithm=f"{run.label} ({answers.note})" if answers.note else run.label,
-        rounds=run.rounds,
+        rounds=task.rounds,
         runs=len(answers.x),
         failed=int(np.count_nonzero(~completed)),
         x=error(answers.x, saddle.x, ~flat),
