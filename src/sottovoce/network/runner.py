@@ -12,7 +12,7 @@ import asyncio
 import logging
 import math
 from collections import Counter, deque
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, final
 
@@ -30,11 +30,13 @@ from sottovoce.network.protocol.actions import (
     Reconnect,
     Record,
     Send,
+    SendUp,
     Stop,
     Wait,
 )
 from sottovoce.network.protocol.client_machine import ClientMachine, ClientPhase
 from sottovoce.network.protocol.cloud_machine import CloudMachine, CloudPhase
+from sottovoce.network.protocol.codec import encode
 from sottovoce.network.protocol.messages import Code, Done
 
 if TYPE_CHECKING:  # agents run without noise and a ledger
@@ -99,12 +101,11 @@ class Outcome:
         self._ended.set()
         self._known.set()  # after a failure no agent is waited for
 
-    def sent(self, action: Send, agents_of: Callable[[int], tuple[int, ...]]) -> None:
-        """A message was sent; if it is the goodbye, its agents know of the end."""
-        if isinstance(action.message, Done):
-            self._uninformed.difference_update(*map(agents_of, action.peers))
-            if not self._uninformed:
-                self._known.set()
+    def inform(self, agents: Iterable[int]) -> None:
+        """The goodbye was sent to these agents: they know of the end."""
+        self._uninformed.difference_update(agents)
+        if not self._uninformed:
+            self._known.set()
 
     async def wait(self, *, linger: float = 0.0) -> None:
         """Wait for the end, and ``linger`` seconds at most until every agent has heard of it."""
@@ -177,7 +178,7 @@ class Runner:
         except Exception as error:
             self.fail(error)
 
-    async def follow(self, client: Client[FromCloud], machine: ClientMachine) -> None:
+    def follow(self, client: Client[FromCloud], machine: ClientMachine) -> Awaitable[None]:
         """Have a machine converse with what is above it until its run is over; errors are raised.
 
         Its actions may take their time.
@@ -187,7 +188,11 @@ class Runner:
             note("reconnecting", level=logging.WARNING, code=str(action.code))
             machine.lost()
 
-        handlers: Handlers = {Reconnect: reconnect, **self._handlers}
+        handlers: Handlers = {
+            Reconnect: reconnect,
+            SendUp: lambda action: client.send(encode(action.message)),
+            **self._handlers,
+        }
 
         async def hear(message: FromCloud | None) -> bool:
             queue = deque(machine.connected() if message is None else machine.hear(message))
@@ -199,7 +204,7 @@ class Runner:
                 queue.extend(after or ())
             return machine.conversing
 
-        await client.serve(
+        return client.serve(
             hear,
             lost=machine.lost,
             progress=lambda: machine.seen[1],
@@ -222,7 +227,8 @@ class Runner:
 
     def _send(self, action: Send) -> None:
         self.server.post(action)
-        self._outcome.sent(action, self._agents_of)
+        if isinstance(action.message, Done):
+            self._outcome.inform(a for peer in action.peers for a in self._agents_of(peer))
 
     def _incident(self, action: Incident) -> None:
         self._refused[action.code.value] += 1

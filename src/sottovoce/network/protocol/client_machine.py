@@ -150,8 +150,9 @@ class ClientMachine(ABC):
             return self._stop(Code.HALTED, "the cloud released two different rounds of one number")
         if message.round <= k:
             return []
-        complete = len(message.receipt) == RECEIPT
-        if not (complete and self._prices.holds(message.price) and self._entries.holds(message.y)):
+        complete = len(message.receipt) == RECEIPT and len(message.y) == self._entries.size
+        entries = not message.y or self._entries.holds(message.y)
+        if not (complete and entries and self._prices.holds(message.price)):
             raise MalformedError("a round must hold finite numbers, as many as were announced")
         return self._round(message)
 
