@@ -34,7 +34,7 @@ from sottovoce.network.protocol.actions import (
     Stop,
     Wait,
 )
-from sottovoce.network.protocol.client_machine import ClientMachine, ClientPhase
+from sottovoce.network.protocol.client_machine import CONVERSING, ClientMachine, ClientPhase
 from sottovoce.network.protocol.cloud_machine import CloudMachine, CloudPhase
 from sottovoce.network.protocol.codec import encode
 from sottovoce.network.protocol.messages import Code, Done
@@ -202,7 +202,7 @@ class Runner:
                 if after is not None and not isinstance(after, list):
                     after = await after
                 queue.extend(after or ())
-            return machine.conversing
+            return machine.phase in CONVERSING
 
         return client.serve(
             hear,
@@ -272,7 +272,7 @@ class CloudRunner(Runner):
         refused: Counter[str] | None = None,
     ) -> None:
         handlers: Handlers = {
-            Commit: self._ask_or_commit,
+            Commit: self._commit,
             Meet: self._meet,
             Abandon: lambda action: self._fail_run(DivergedError(action.k, "no agent contributed")),
         }
@@ -307,26 +307,25 @@ class CloudRunner(Runner):
         """The helper has signed what is asked of a connection, or does not know its key."""
         self.on(self._machine.pledged, peer, pledge)
 
-    def _ask_or_commit(self, full: Commit) -> list[Action]:
-        if self.link is None:
-            return self._commit(full)
-        self.link.ask(full)  # goes on with ``answered``
-        return []
-
     def _meet(self, agents: Meet) -> None:
         assert self.link is not None  # noqa: S101  only a split cloud introduces agents
         self.link.meet(agents)
 
-    def _commit(self, full: Commit, answer: bytes = b"") -> list[Action]:
-        """The way of a round from the last word to the first byte sent.
+    def _commit(self, full: Commit, answer: bytes | None = None) -> list[Action]:
+        """The way of a round from the last contribution to the first byte sent.
 
-        Add up, take the helper's answer of a split cloud off, add noise, step, write and fence: in
-        this order, and nothing is sent before.
+        Of a split cloud it begins with the helper's answer. Add up, take the answer off, add noise,
+        step, write and fence: in this order, and nothing is sent before.
         """
+        if self.link is not None and answer is None:
+            self.link.ask(full)  # goes on with ``answered``
+            return []
         machine = self._machine
         previous = machine.setup.config_hash if machine.last is None else machine.last.digest
         try:
-            record, released = self._rounds.play(full.k, full.parts, previous, full.held, answer)
+            record, released = self._rounds.play(
+                full.k, full.parts, previous, full.held, answer or b""
+            )
         except DivergedError as error:
             return self._fail_run(error)
         commit = partial(self._store.commit, record, released)

@@ -33,6 +33,9 @@ class ClientPhase(IntEnum):
     STOPPED = auto()
 
 
+CONVERSING: Final = (ClientPhase.GREETING, ClientPhase.WAITING)
+"""Phases in which more is to be heard on a connection."""
+
 TRANSITIONS: Final = {
     (ClientPhase.OFFLINE, "connected"): ClientPhase.GREETING,  # hello is sent
     (ClientPhase.GREETING, "welcome"): ClientPhase.WAITING,  # save, then send what is contributed
@@ -88,11 +91,6 @@ class ClientMachine(ABC):
     @abstractmethod
     def _done(self, done: Done) -> list[Action]:
         """The run is over."""
-
-    @property
-    def conversing(self) -> bool:
-        """Whether more is to be heard on the connection."""
-        return self.phase in (ClientPhase.GREETING, ClientPhase.WAITING)
 
     def connected(self) -> list[Action]:
         """A connection is open."""

@@ -90,7 +90,8 @@ class Client(Generic[Message]):
                 before = progress()
                 await self._connect(session)
                 if self._socket is not None:
-                    await self._converse(self._socket, hear)
+                    # As a task of its own, which a message wakes without all that waits for it.
+                    await asyncio.create_task(self._converse(self._socket, hear))
                     self._socket = None
                 lost()
                 if done():
