@@ -190,7 +190,7 @@ class Runner:
 
         handlers: Handlers = {
             Reconnect: reconnect,
-            SendUp: lambda action: client.send(encode(action.message)),
+            SendUp: lambda action: client.post(encode(action.message)),
             **self._handlers,
         }
 
