@@ -82,16 +82,11 @@ class RunService(Service[Result]):
         """Serve these agents, from 1."""
         super().__init__(range(1, agents + 1))
         self._agents = agents
-        self._live = Live(self._metrics, self.ledger, self._facts)
+        self._live = Live(self.ledger, self._facts)
         self._pages = Pages(self._folder, self._metrics, self._facts)
 
-    @property
-    def viewers(self) -> int:
-        """How many live pages are open."""
-        return self._live.viewers
-
     async def stop(self) -> None:
-        """Tell the live pages how it ended, close every connection and give the store back."""
+        """Let the live pages learn how it ended, close every connection, give the store back."""
         try:
             if self._machine is not None:
                 self._runner.stop()
