@@ -21,7 +21,7 @@ def certify(problem: Any, **how: Any) -> Any:
     if not isinstance(problem, sv.Problem):
         return sv.certify(problem, **how)
     public = problem.cloud
-    key = (problem.fingerprint, public.fingerprint, *public.sums.labels(), *sorted(how.items()))
+    key = (problem.fingerprint, public.fingerprint, *public.sums.labels, *sorted(how.items()))
     if key not in _CERTIFICATES:
         _CERTIFICATES[key] = sv.certify(problem, **how)
     return _CERTIFICATES[key]

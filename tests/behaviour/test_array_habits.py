@@ -153,8 +153,8 @@ def test_constraints_take_names_and_count_without_them() -> None:
     wishes = [x[0] ** 2, x[1] ** 2]
     plain = sv.Problem(objectives=wishes, constraints=rows)
     named = sv.Problem(objectives=wishes, constraints={"sum": rows[0], "gap": rows[1]})
-    assert plain.cloud.sums.labels() == ["g1", "g2"]
-    assert named.cloud.sums.labels() == ["sum", "gap"]
+    assert plain.cloud.sums.labels == ("g1", "g2")
+    assert named.cloud.sums.labels == ("sum", "gap")
     assert "gap" in str(named.evaluate([1.0, 0.0]))
 
 

@@ -78,7 +78,7 @@ def test_a_folder_of_the_tutorial_is_the_problem_of_the_tutorial(tmp_path: Path)
     np.testing.assert_allclose(
         sv.reference_optimum(problem).x, sv.reference_optimum(p.bakeries()).x, atol=1e-9
     )
-    assert problem.cloud.sums.labels() == ["connection"]
+    assert problem.cloud.sums.labels == ("connection",)
 
 
 def test_a_matrix_in_a_table_is_its_rows(tmp_path: Path) -> None:
@@ -204,7 +204,7 @@ def test_a_saved_problem_reads_back_whatever_its_constraints_are_called(
     with TemporaryDirectory() as folder:
         problem.save(folder)
         again = sv.Problem.load(folder)
-        assert again.cloud.sums.labels() == [name]
+        assert again.cloud.sums.labels == (name,)
         assert again.fingerprint == problem.fingerprint
         assert again.privacy == {"epsilon": epsilon, "radius": radius}
         again.save(folder)

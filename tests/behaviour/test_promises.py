@@ -135,12 +135,12 @@ def test_the_cloud_certifies_and_plans_without_private_sets() -> None:
 
 
 def test_constraints_that_mix_agents_become_few_sums() -> None:
-    assert p.mixed().cloud.sums.labels() == ["pressure[1]", "pressure[2]", "level", "balance"]
-    assert len(p.robots().cloud.sums.labels()) == 4
-    assert p.dispatch().cloud.sums.labels() == ["balance", "west", "east"]
+    assert p.mixed().cloud.sums.labels == ("pressure[1]", "pressure[2]", "level", "balance")
+    assert len(p.robots().cloud.sums.labels) == 4
+    assert p.dispatch().cloud.sums.labels == ("balance", "west", "east")
     x = sv.agents(2, lower=-1, upper=1)
     both = sv.Problem(objectives=[x[0] ** 2, x[1] ** 2], constraints=[abs(x[0] + x[1]) <= 1])
-    assert len(both.cloud.sums.labels()) == 1
+    assert len(both.cloud.sums.labels) == 1
 
 
 # Noise

@@ -17,7 +17,7 @@ from formula_values import evaluate
 from sottovoce.errors import ProblemError
 from sottovoce.formula import expression
 from sottovoce.formula.canonical import canonical, expand, rebuild, substitute
-from sottovoce.formula.connected import connected
+from sottovoce.formula.derive import connected
 from sottovoce.formula.expression import Expression, Op, interned, nodes, number, symbol
 from sottovoce.formula.functions import (
     exp,

@@ -31,7 +31,7 @@ from sottovoce.network.protocol.receipt import ReceiptSigner
 from sottovoce.network.round_arithmetic import Rounds
 from sottovoce.network.run_service import RunService
 from sottovoce.network.setup import make_config, parties_of, setup_of
-from sottovoce.paper.paper_release import RELEASE
+from sottovoce.paper.tikhonov import RELEASE
 from sottovoce.privacy.adjacency import Adjacency, Trajectory
 from sottovoce.privacy.noise_plan import NoisePlan, Output, OutputKind
 from sottovoce.privacy.sampler import Sampler
@@ -65,7 +65,7 @@ def plan_for(
     cloud = problem.cloud
     per_agent = np.ones(cloud.agents)
     kind: OutputKind = "sum" if method == "joint" else "value"
-    names = cloud.sums.labels() if method == "joint" else cloud.row_labels()
+    names = cloud.sums.labels if method == "joint" else cloud.row_labels()
     outputs = [Output(name=name, kind=kind, sigma=sigma, row=row) for row, name in enumerate(names)]
     if method == "paper":
         from plans import coupled_entries  # not there for processes started in this folder

@@ -68,14 +68,14 @@ async def cloud(
     store: Any = folder / "run.db"
     if kind == "--seed":
         plan, ledger = plan_for(PROBLEM), Ledger(server[0] if server else folder / "ledger.db")
-        if not server:
+        settings: dict[str, Any] = {"keys": keys, "ledger": ledger, "seed": int(value)}
+        if not server:  # a killed agent comes back
+            settings["deadline"] = settings["first_deadline"] = 300.0
             ledger.grant(PROBLEM.cloud.agent_labels(), 1.1, 0.05, hide="trajectory", radius=1.0)
         else:
             store = server[0]
             vars(journal_place)["LEASE_SECONDS"] = float(server[1])
             vars(service)["POLL_SECONDS"] = float(server[1]) / 10
-        settings: dict[str, Any] = {"keys": keys, "ledger": ledger, "seed": int(value)}
-        settings["deadline"] = settings["first_deadline"] = 300.0  # a killed agent comes back
     else:
         plan = split_plan(PROBLEM)
         settings = {"keys": keys / "cloud", "helper": f"wss://127.0.0.1:{value}"}

@@ -512,11 +512,11 @@ def test_a_lost_connection_ends_a_write_with_a_passing_error(server: Server, url
 def test_check_setup_looks_at_store_and_ledger_and_makes_neither(
     url: str, server: Server, tmp_path: Path, keys: Path
 ) -> None:
-    options = CloudOptions(keys=keys, store=url, ledger=url, rounds=20)
     paper = Path(__file__).parents[2] / "examples" / "paper"
+    options = CloudOptions(problem=paper, keys=keys, store=url, ledger=url, rounds=20)
 
     def row(name: str) -> tuple[str, str]:
-        checks = dict(CHECKS["cloud"][1](paper, options))
+        checks = dict(CHECKS["cloud"][1](options))
         found = carry_out((name, checks[name]))
         assert PASSWORD not in found["detail"]
         return found["status"], found["detail"]
@@ -528,5 +528,5 @@ def test_check_setup_looks_at_store_and_ledger_and_makes_neither(
     Ledger(url).grant(names, 1.1, 0.05, hide="trajectory", radius=1.0)
     assert "is of a run, running" in row("store")[1]
     assert row("budgets")[0] == "ok"
-    options = CloudOptions(keys=keys, store=url.replace(str(server.port), "1"))
+    options = CloudOptions(problem=paper, keys=keys, store=url.replace(str(server.port), "1"))
     assert row("store")[0] == "missing"

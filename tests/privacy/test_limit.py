@@ -13,7 +13,7 @@ import sympy as sp
 import sottovoce as sv
 from sottovoce.certificate.optimum import saddle_prices
 from sottovoce.formula.canonical import canonical, substitute
-from sottovoce.paper.paper_release import _pseudo_inverse
+from sottovoce.paper.tikhonov import _pseudo_inverse
 from sottovoce.privacy.limit import Limit, accuracy_limit
 from sottovoce.privacy.noise_plan import NoisePlan
 from sottovoce.problem.groups import Array

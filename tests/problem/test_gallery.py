@@ -12,7 +12,7 @@ from sottovoce.errors import ProblemError
 from sottovoce.formula.canonical import canonical, expand
 from sottovoce.formula.expression import symbol
 from sottovoce.problem import gallery
-from sottovoce.problem.gallery.chargers import CONNECTOR_KW
+from sottovoce.problem.gallery import CONNECTOR_KW
 from sottovoce.problem.numeric import numeric_of
 
 

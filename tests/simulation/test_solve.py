@@ -31,8 +31,7 @@ from sottovoce.errors import InputError
 from sottovoce.formula.functions import exp
 from sottovoce.paper.tikhonov import Tikhonov, multiplier_step
 from sottovoce.problem.constraints import total
-from sottovoce.problem.gallery import coupled, hock_schittkowski, paper
-from sottovoce.problem.gallery.chargers import chargers
+from sottovoce.problem.gallery import chargers, coupled, hock_schittkowski, paper
 from sottovoce.problem.problem import Problem
 from sottovoce.simulation.simulate import simulate
 
