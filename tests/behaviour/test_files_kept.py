@@ -206,6 +206,7 @@ def test_a_saved_problem_reads_back_whatever_its_constraints_are_called(
         again = sv.Problem.load(folder)
         assert again.cloud.sums.labels == (name,)
         assert again.fingerprint == problem.fingerprint
+        assert again.cloud.fingerprint == problem.cloud.fingerprint
         assert again.privacy == {"epsilon": epsilon, "radius": radius}
         again.save(folder)
 
