@@ -30,6 +30,7 @@ from sottovoce.problem.feasible import own_domain
 from sottovoce.problem.fleets import Fleet, FleetContribution, fleets_of
 from sottovoce.problem.groups import Array, Group, state_columns
 from sottovoce.problem.linear_rows import sparse
+from sottovoce.problem.local import box_of
 from sottovoce.problem.numeric import Numeric
 from sottovoce.problem.problem import Problem
 from sottovoce.simulation.result import QUANTITIES
@@ -218,13 +219,15 @@ def _named_fleet(problem: Problem, rows: Mapping[int, Expression], lanes: int) -
     named, terms = [i for i, group in enumerate(groups) if group.count == 1], len(rows)
     row = np.add.outer(np.arange(lanes), np.array(list(rows)) * lanes).ravel()
     entries = np.ones(row.size), (row, np.arange(lanes * terms))
+    group = Group(
+        name="named",
+        symbols=tuple(s for i in named for s in groups[i].symbols),
+        lower=np.concatenate([groups[i].lower for i in named], axis=1),
+        upper=np.concatenate([groups[i].upper for i in named], axis=1),
+    )
     return Fleet(
-        group=Group(
-            name="named",
-            symbols=tuple(s for i in named for s in groups[i].symbols),
-            lower=np.concatenate([groups[i].lower for i in named], axis=1),
-            upper=np.concatenate([groups[i].upper for i in named], axis=1),
-        ),
+        group=group,
+        local=box_of(group),
         objective=named_objective(problem),
         sums=(
             FleetContribution(
