@@ -107,8 +107,7 @@ def test_a_matrix_times_a_fleet_is_its_weighted_sums(kind: Any) -> None:
     ev = sv.agents(3, dim=2, lower=0, upper=1, name="ev")
     weights = np.array([[1.0, 0.0, 2.0], [0.0, -1.0, 1.0]])
     problem = sv.Problem(
-        objectives=sum(s**2 for s in ev.x),
-        constraints=[kind(weights) @ ev <= [1.0, 2.0, 3.0, 4.0]],
+        objectives=sum(s**2 for s in ev.x), constraints=[kind(weights) @ ev <= [1.0, 2.0, 3.0, 4.0]]
     )
     x = np.arange(6.0).reshape(3, 2) / 10
     expected = (weights @ x).ravel() - [1.0, 2.0, 3.0, 4.0]

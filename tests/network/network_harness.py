@@ -281,11 +281,12 @@ async def some_rounds(
     until: int,
     *,
     parties: list[list[int]] | None = None,
+    store: Path | str | None = None,
     **settings: Any,
 ) -> None:
     """Serve with new agents until a round or the end; nothing survives but files."""
     allow = settings.get("seed") is not None
-    async with serving(plan, keys, folder / "run.db", **settings) as cloud:
+    async with serving(plan, keys, store or folder / "run.db", **settings) as cloud:
         agents = [
             member(problem, party, cloud, keys, folder, allow_simulated=allow)
             for party in parties or [[i] for i in range(1, problem.agents + 1)]

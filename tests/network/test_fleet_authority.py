@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from network_harness import member, page, peer, plan_for, serving, taking_part
 
-from sottovoce.cli.services import AgentOptions
+from sottovoce.cli.services import GatewayOptions
 from sottovoce.cli.setup_checks import CHECKS, carry_out
 from sottovoce.network import identity
 from sottovoce.network.failures import IdentityError, RefusedError
@@ -228,9 +228,10 @@ def test_check_setup_warns_a_device_that_the_cloud_must_name_it(
     ours: Path, fleet: FleetAuthority
 ) -> None:
     fleet.issue(ours, ours / "eight", "charger eight")
-    options = AgentOptions(keys=ours / "eight", cloud="wss://127.0.0.1:1")
-    checks = dict(CHECKS["gateway"][1](ours, options, agents="8"))
-    assert carry_out(("certificate", checks["certificate"]))["status"] == "warning"
+    options = GatewayOptions(problem=ours, agents="8", keys=ours / "eight", cloud="wss://h:1")
+    certificate = "certificate for the cloud"
+    checks = dict(CHECKS["gateway"][1](options))
+    assert carry_out((certificate, checks[certificate]))["status"] == "warning"
 
 
 def test_names_without_the_authority_are_refused(ours: Path) -> None:

@@ -32,7 +32,7 @@ BUCKETS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 
 """Upper ends of the round latency histogram, seconds."""
 
 TURNED_AWAY: Final = ("accept", "address", "certificate", "crowd", "descriptors", "flood",
-                      "handshake", "pages", "request", "viewer")  # fmt: skip
+                      "handshake", "pages", "request")  # fmt: skip
 """Why a connection may be turned away."""
 
 STALE_SECONDS: Final = 10.0
