@@ -204,7 +204,8 @@ def fleet_tapes(
     values = writer.values((*terms, objective))
     writer.finish("measure", values + writer.slopes(objective, states, terms))
     if how == GRADIENT:
-        noisy = {(t, c): writer.noisy_slope(terms[t], states[c], w) for (t, c), w in noise.items()}
+        slopes = {(t, c): (derivative(terms[t], states[c]), w) for (t, c), w in noise.items()}
+        noisy = {p: writer.builder.operation("add", *writer.values(s)) for p, s in slopes.items()}
         values = writer.values(terms) + writer.slopes(objective, states, terms, noisy)
         writer.finish("step", [*values, *noisy.values()])
     if how == SCALAR:
@@ -264,10 +265,6 @@ class _TapeWriter:
     def values(self, formulas: Sequence[Expression]) -> list[int]:
         """The values of formulas."""
         return list(map(self.builder.value, formulas))
-
-    def noisy_slope(self, h: Expression, state: Expression, noise: Expression) -> int:
-        """``dh/dx_c + w``."""
-        return self.builder.operation("add", *self.values((derivative(h, state), noise)))
 
     def slopes(
         self,

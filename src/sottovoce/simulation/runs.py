@@ -167,7 +167,7 @@ def _lay_out(problem: Problem, plan: NoisePlan | None, *, gradient: bool, lanes:
     mixing = [f for f, origin in pairs if not (gradient or f.sums or origin.as_stated)]
     columns = state_columns(groups)
     return Layout(
-        size=problem.size,
+        size=columns[-1].stop,
         domain=domain,
         release=release,
         noisy=noisy,
