@@ -29,7 +29,7 @@ from sottovoce.privacy.averaging import answer_shares
 from sottovoce.privacy.noise_plan import NoisePlan
 from sottovoce.problem.fingerprint import fingerprint
 from sottovoce.problem.groups import Array
-from sottovoce.problem.local import require_no_rows
+from sottovoce.problem.local import read_start, require_no_rows
 from sottovoce.problem.problem import Problem
 from sottovoce.progress import Progress, interruptible, silent, watched
 from sottovoce.simulation.result import (
@@ -125,7 +125,7 @@ def simulate(
         rounds=round_count,
         runs=whole("runs", runs, least=1),
         seed=whole("seed", seed, most=2**128),
-        start=_check_start_states(problem, x0),
+        start=problem.start if x0 is None else _read_start_states(problem, x0),
         price0=_check_start_prices(problem, mu0, gradient=gradient),
         marks=_check_recorded_rounds(record, round_count),
         transcript=transcript,
@@ -253,20 +253,10 @@ def _check_saddle(problem: Problem, pair: tuple[ArrayLike, ArrayLike], rows: int
     return x, prices
 
 
-def _check_start_states(problem: Problem, x0: ArrayLike | None) -> tuple[Array, ...]:
-    """Return x at the start, per group, of one vector of all states; by default the problem's."""
-    if x0 is None:
-        return problem.start
-    start = problem.cloud.split_states("x0", x0)
-    for group, states in zip(problem.groups, start, strict=True):
-        inside = (states >= group.lower) & (states <= group.upper)
-        if not inside.all():
-            agent = int(np.argmin(inside.all(axis=1)))
-            raise InputError(
-                f"x0 must lie in X, got a state of {group.label(agent)} outside its bounds: "
-                "move it inside"
-            )
-    return tuple(start)
+def _read_start_states(problem: Problem, x0: ArrayLike) -> tuple[Array, ...]:
+    """Take one vector of all states apart by group."""
+    states = zip(problem.cloud.split_states("x0", x0), problem.groups, strict=True)
+    return tuple(read_start(x, group, "x0") for x, group in states)
 
 
 def _check_start_prices(problem: Problem, mu0: ArrayLike | None, *, gradient: bool) -> Array:
