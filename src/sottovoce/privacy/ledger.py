@@ -39,15 +39,18 @@ from sottovoce.privacy.fence import (
     require_fence,
 )
 from sottovoce.privacy.gaussian import gdp_mu_of
-from sottovoce.privacy.periods import charge_of, ledger_time, per_of, utc_text
 from sottovoce.privacy.standing import (
     Account,
     AgentForecast,
     account_of,
     account_row,
     accounts_now,
+    charge_of,
+    ledger_time,
     no_budget,
+    per_of,
     standings,
+    utc_text,
 )
 
 GRANT: Final = """

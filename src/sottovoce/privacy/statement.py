@@ -17,12 +17,12 @@ from sottovoce.privacy.adjacency import Adjacency, Everything, Offset, Trajector
 from sottovoce.privacy.charge import root_up, units_up
 from sottovoce.privacy.feasibility import Feasibility, Margin
 from sottovoce.privacy.gaussian import Attacker, epsilon_of
-from sottovoce.privacy.periods import SECONDS, SPANS
+from sottovoce.privacy.standing import SECONDS, SPANS
 from sottovoce.privacy.trust import TRUST_STATEMENTS
 
 if TYPE_CHECKING:
     from sottovoce.privacy.noise_plan import Guarantee, NoisePlan
-    from sottovoce.privacy.periods import PeriodBudget
+    from sottovoce.privacy.standing import PeriodBudget
 
 
 _PERIODS_TOGETHER = (7, 30, 365)
