@@ -284,8 +284,8 @@ def _flat(
     shifted = moves @ hessian @ moves / largest + sparse.diags_array(np.where(free, CURVATURE, 1.0))
     strongly_active = numeric.equality | (saddle.mu > STRICT)
     solver.factor(shifted, _unit_slopes(jacobian, strongly_active, free), ANGLE)
-    none, kept = np.zeros((strongly_active.size, PROBES)), CURVATURE * free[:, np.newaxis]
-    share = kernel_share(lambda v: solver.solve(-kept * v, none)[0], free.size)
+    none, shift = np.zeros((strongly_active.size, PROBES)), CURVATURE * free[:, np.newaxis]
+    share = kernel_share(lambda v: solver.solve(-shift * v, none)[0], free.size)
     return _indices(free & (share > KERNEL_SHARE))
 
 

@@ -175,10 +175,10 @@ class NoisePlan:
         The ``view`` is "outside", and of a split cloud "cloud" or "helper": together with all other
         agents and all listeners, but not with the other half.
         """
-        for known in self.trust.views:
-            if known.name == view:
-                return self.gdp_mu * known.mu_factor
-        names = ", ".join(known.name for known in self.trust.views)
+        factors = {view.name: view.mu_factor for view in self.trust.views}
+        if view in factors:
+            return self.gdp_mu * factors[view]
+        names = ", ".join(factors)
         raise InputError(
             f"view must be one of {names} under this plan, got {view!r:.60}: the "
             "halves of a split cloud have one each under a plan with trust=sv.SplitCloud()"
@@ -197,13 +197,11 @@ class NoisePlan:
         label = worst if agent is None else agent
         index = agent_index(label, self.cloud.agents, self.cloud.agent_labels)
         group, place = self.cloud.locate(index)
-        hide = self.hide
-        if not isinstance(hide, Everything):
-            hide = replace(hide, radius=float(radii(hide, self.cloud.agents)[index]))
+        radius, hide = self.radius(index), self.hide
         return Guarantee(
             agent=index,
             name=self.cloud.groups[group].label(place),
-            hide=hide,
+            hide=hide if isinstance(hide, Everything) else replace(hide, radius=radius),
             gdp_mu=float(self.gdp_mu[index]),
             requested=(float(self.epsilon[index]), float(self.delta[index])),
             trust=self.trust,

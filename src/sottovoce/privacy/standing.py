@@ -39,19 +39,10 @@ from sottovoce.privacy.charge import (
 )
 
 Per: TypeAlias = Literal["hour", "day", "week", "30-days"]
-_HOUR: Final = 3600
-SECONDS: Final[dict[Per, int]] = {
-    "hour": _HOUR,
-    "day": 24 * _HOUR,
-    "week": 7 * 24 * _HOUR,
-    "30-days": 30 * 24 * _HOUR,
-}
+SECONDS: Final[dict[Per, int]] = {"hour": 3600, "day": 86400, "week": 604800, "30-days": 2592000}
 SPANS: Final[dict[Per, str]] = {
-    "hour": "60 minutes",
-    "day": "24 hours",
-    "week": "7 days",
-    "30-days": "30 days",
-}
+    "hour": "60 minutes", "day": "24 hours", "week": "7 days", "30-days": "30 days",
+}  # fmt: skip
 _FORMAT: Final = "%Y-%m-%dT%H:%M:%SZ"
 
 
