@@ -197,11 +197,13 @@ class NoisePlan:
         label = worst if agent is None else agent
         index = agent_index(label, self.cloud.agents, self.cloud.agent_labels)
         group, place = self.cloud.locate(index)
-        radius, hide = self.radius(index), self.hide
+        hide = self.hide
+        if not isinstance(hide, Everything):
+            hide = replace(hide, radius=float(radii(hide, self.cloud.agents)[index]))
         return Guarantee(
             agent=index,
             name=self.cloud.groups[group].label(place),
-            hide=hide if isinstance(hide, Everything) else replace(hide, radius=radius),
+            hide=hide,
             gdp_mu=float(self.gdp_mu[index]),
             requested=(float(self.epsilon[index]), float(self.delta[index])),
             trust=self.trust,

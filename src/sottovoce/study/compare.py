@@ -473,9 +473,9 @@ def _list_winners(rows: Sequence[CompareRow]) -> Iterator[str]:
         least = default.get(row.rounds, -math.inf)
         if row.x < least and row.algorithm != "DualAveraging":
             words = informed.get(_method(row))
-            informed_by = f", which knows {words}," if words else ""
+            knowing = f", which knows {words}," if words else ""
             yield (
-                f"{row.algorithm}{informed_by} beats the default after {row.rounds:,} rounds with the "
+                f"{row.algorithm}{knowing} beats the default after {row.rounds:,} rounds with the "
                 f"noise {row.plan!r}: {row.x / least:.2f} of its error of x."
             )
 
