@@ -7,9 +7,8 @@ The window rolls: a charge of mu at time t is admitted if, with B the budget,
 
     sum of mu_j^2 over runs recorded at t - P <= t_j <= t   +   mu^2   <=   B^2.
 
-Of any interval of length P the last run was admitted with all others of the interval in its window:
-so every closed interval of length P that holds a run admitted under the budget keeps it, not only
-those of a calendar, and n of them, end to end, keep sqrt(n) B.
+Every closed interval of length P that holds a run admitted under the budget keeps it, not only
+those of a calendar (docs/explanation/ledger.md).
 
 Times are whole seconds of the ledger's own clock, which never goes backward: the machine's, or
 the time of the last run if that is later. A clock that is set back thus frees nothing; runs whose
