@@ -61,11 +61,8 @@ class Helper(Service[None]):
 
     plan: NoisePlan
     _: KW_ONLY
-    keys: str | os.PathLike[str]
     store: str | os.PathLike[str]
-    listen: tuple[str, int] = ("127.0.0.1", 0)
     ledger: Ledger | None = None
-    health_listen: tuple[str, int] | None = None
 
     def __post_init__(self) -> None:
         plan = self.plan
@@ -79,7 +76,7 @@ class Helper(Service[None]):
             raise PrivacyError(
                 "plan must keep what it promises; an undernoised plan is for study only"
             )
-        super().__init__()
+        self._prepare()
         self._gone = 0.0
         self._answers: HelperRounds | None = None
         self._keys: HelperKeys

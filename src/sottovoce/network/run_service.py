@@ -43,9 +43,7 @@ class RunService(Service[Result]):
 
     _: KW_ONLY
     rounds: int
-    keys: str | os.PathLike[str]
     store: str | os.PathLike[str]
-    listen: tuple[str, int] = ("127.0.0.1", 0)
     algorithm: Algorithm | None = None
     straggler: Straggler = "fallback"
     deadline: float | None = None
@@ -55,7 +53,6 @@ class RunService(Service[Result]):
     keep_states: bool = False
     apply_after: float = 0.0
     stall: float = STALL_SECONDS
-    health_listen: tuple[str, int] | None = None
 
     def __post_init__(self) -> None:
         self._deadlines = round_deadlines(
@@ -72,7 +69,7 @@ class RunService(Service[Result]):
 
     def _open_to(self, agents: int) -> None:
         """Serve these agents, from 1."""
-        super().__init__(range(1, agents + 1))
+        self._prepare(range(1, agents + 1))
         self._agents = agents
         self._live = Live(self.ledger, self._facts)
         self._pages = Pages(self._folder, self._metrics, self._facts)

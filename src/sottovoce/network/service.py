@@ -9,6 +9,7 @@ import time
 from abc import ABC, abstractmethod
 from collections import Counter, deque
 from collections.abc import Sequence
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, Final, Generic, TypeVar, final
 
 from aiohttp.web import AppRunner
@@ -40,18 +41,21 @@ NAMED: Final = 100
 Result = TypeVar("Result")
 
 
+@dataclass(eq=False, repr=False)
 class Service(ABC, Generic[Result]):
-    """A process that others connect to, for a run of these agents, from 1.
+    """A process that others connect to.
 
     A role opens its files and listens in ``_start``, checks the run in ``_every_second``, and
     returns in ``_result`` how it ended.
     """
 
+    _: KW_ONLY
     keys: str | os.PathLike[str]
-    listen: tuple[str, int]
-    health_listen: tuple[str, int] | None
+    listen: tuple[str, int] = ("127.0.0.1", 0)
+    health_listen: tuple[str, int] | None = None
 
-    def __init__(self, agents: Sequence[int] = ()) -> None:
+    def _prepare(self, agents: Sequence[int] = ()) -> None:
+        """Make what a run of these agents, from 1, needs."""
         self._attendance = Attendance(agents)
         self._metrics = Metrics()
         self._outcome = Outcome(agents)
