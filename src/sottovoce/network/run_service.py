@@ -93,6 +93,7 @@ class RunService(Service[Result]):
         self._pages.add_to(server.app)
         self._add_to(server)
         await self._serve(server, 1 if self._machine is None else self._machine.round)
+        self._metrics.registry.register(self._pages)
         self._supervisor.start("live", self._live.run())
 
     def _add_to(self, server: Server) -> None:
@@ -173,9 +174,6 @@ class RunService(Service[Result]):
         if not self.opened.is_set():
             return super()._troubles()
         return [trouble["code"] for trouble in self._facts().troubles]
-
-    def _prometheus(self) -> bytes:
-        return self._pages.metrics() if self.opened.is_set() else super()._prometheus()
 
     def _present(self) -> set[int]:
         """The agents that are connected, from 1."""

@@ -88,10 +88,6 @@ class Service(ABC, Generic[Result]):
         waits = "standby" if self._standby else "not-listening"
         return failed if self.opened.is_set() else [*failed, waits]
 
-    def _prometheus(self) -> bytes:
-        """The page of metrics."""
-        return self._metrics.page()
-
     @property
     def port(self) -> int:
         """The port it listens on."""
@@ -125,7 +121,7 @@ class Service(ABC, Generic[Result]):
         try:
             if self.health_listen is not None:
                 self._health = await serve_health(
-                    self.health_listen, self._troubles, self._prometheus
+                    self.health_listen, self._troubles, self._metrics.page
                 )
             self._authorization = Authorization(self._folder)
             while not await self._started():

@@ -57,9 +57,10 @@ class Metrics:
         self.refused: Counter[str] = Counter()
         self.turned_away: Counter[str] = Counter()
         self.held = 0
+        self.registry = CollectorRegistry()
         self.round_seconds = Histogram(
             "sottovoce_round_seconds", "Time from one round to the next.", buckets=BUCKETS,
-            registry=None,
+            registry=self.registry,
         )  # fmt: skip
         self.start()
 
@@ -69,10 +70,8 @@ class Metrics:
         return time.perf_counter() - self._marked
 
     def page(self) -> bytes:
-        """Return the time of rounds as Prometheus reads it."""
-        registry = CollectorRegistry()
-        registry.register(self.round_seconds)
-        return generate_latest(registry)
+        """Return all figures as Prometheus reads them."""
+        return generate_latest(self.registry)
 
     def start(self) -> None:
         """The cloud listens from now on."""
@@ -152,21 +151,13 @@ class Pages(Collector):
     """Answers to GET from the run as it is now; also a collector of Prometheus."""
 
     def __init__(self, keys: Path, metrics: Metrics, facts: Callable[[], Facts]) -> None:
-        self._facts = facts
-        self._keys = keys
-        self._registry = CollectorRegistry()
-        self._registry.register(metrics.round_seconds)
-        self._registry.register(self)
+        self._facts, self._keys, self._metrics = facts, keys, metrics
 
     def add_to(self, app: web.Application) -> None:
         """Add the pages to a server."""
         app.router.add_get("/healthz", self._healthz)
         app.router.add_get("/metrics", self._metrics_page)
         app.router.add_get("/status", self._status)
-
-    def metrics(self) -> bytes:
-        """Return the run's figures as Prometheus reads them."""
-        return generate_latest(self._registry)
 
     def describe(self) -> Iterable[Metric]:
         """Name nothing in advance: a run has facts once it has begun."""
@@ -209,7 +200,7 @@ class Pages(Collector):
 
     async def _metrics_page(self, request: web.Request) -> web.Response:
         require_role(request, OPERATOR)
-        return _figures(self.metrics())
+        return _figures(self._metrics.page())
 
     async def _status(self, request: web.Request) -> web.Response:
         require_role(request, OPERATOR)
