@@ -31,7 +31,7 @@ BOUND_SHARE = 0.99  # of the way to the nearest bound that a step goes, nearer a
 ARMIJO = 1e-4  # the part of the promised decrease that a step must bring
 MIN_CENTRING = 0.1  # of sigma, while the equations are further off than complementarity
 INSET = 0.05  # of a box's width that the start keeps from its bounds
-NEGATIVE = 1e-9  # below minus this share of a Hessian's largest entry an eigenvalue is negative
+NEGATIVE = 1e-9  # below minus this share of a matrix's largest entry an eigenvalue is negative
 ROUNDING = 1e-9  # of a tangent's terms: what float64 may add to a proof of infeasibility
 REGULARISATIONS = (1e-11, 1e-9, 1e-6)
 """What is added to the diagonal of a system scaled to size 1, the first that leaves it regular:
@@ -87,8 +87,8 @@ class KktSolver:
         raise np.linalg.LinAlgError("the system must be regular")
 
     def solve(self, r: Array, q: Array) -> tuple[Array, Array]:
-        """Return ``(dx, dmu)``, refined as long as that helps."""
-        right = -self._scale * np.concatenate([r, q])
+        """Return ``(dx, dmu)``, refined as long as that helps; for one right side or columns."""
+        right = -(self._scale * np.concatenate([r, q]).T).T
         if not np.all(np.isfinite(right)):
             raise np.linalg.LinAlgError("the right side must hold finite numbers")
         y = best = np.zeros_like(right)
@@ -100,13 +100,28 @@ class KktSolver:
             best, least = y, size
             y = y + self._apply(rest)
             rest = right - self._matrix @ y
-        y = self._scale * (y if np.max(np.abs(rest), initial=0.0) < least else best)
-        return y[: r.size], y[r.size :]
+        y = (self._scale * (y if np.max(np.abs(rest), initial=0.0) < least else best).T).T
+        return y[: len(r)], y[len(r) :]
 
     def _apply(self, right: Array) -> Array:
         out = np.empty_like(right)
         out[self._order] = self._factors.solve(right[self._order])
         return out
+
+
+def _positive_semidefinite(matrix: Any) -> bool:
+    """Whether no eigenvalue of a sparse symmetric matrix is below ``-NEGATIVE`` of its largest."""
+    from scipy.sparse.linalg import splu
+
+    least = NEGATIVE * float(np.max(np.abs(matrix.data), initial=0.0)) or 1.0
+    shifted = sparse.csc_array(matrix + least * sparse.eye_array(matrix.shape[0]))
+    settings = {"diag_pivot_thresh": 0.0, "options": {"SymmetricMode": True}}
+    try:  # pivots on the diagonal have the signs of the eigenvalues (Sylvester)
+        factors = splu(shifted, permc_spec="MMD_AT_PLUS_A", **settings)
+    except RuntimeError:
+        return False
+    on_diagonal = np.array_equal(factors.perm_r, factors.perm_c)
+    return bool(on_diagonal and np.all(factors.U.diagonal() > 0.0))
 
 
 class Solution(NamedTuple):
@@ -208,20 +223,20 @@ class InteriorPoint:
         return h
 
     def require_convex(self, x: Array, mu: Array) -> None:
-        """Refuse a negative eigenvalue of the second derivatives of f or ``mu' g`` at x."""
+        """Refuse a negative eigenvalue of the second derivatives of f or ``mu' g`` at x.
+
+        They are taken across the boxes: in units of f, whatever those of the states.
+        """
+        across = sparse.diags_array(self.numeric.upper - self.numeric.lower)
         for what, hessian in (
             ("objective", self.numeric.objective_hessian(x)),
             ("weighted sum of the constraints", self.numeric.constraint_hessian(x, mu)),
         ):
-            for h in (block.hessians(hessian) for block in self.numeric.blocks):
-                least = NEGATIVE * float(np.max(np.abs(h)))
-                try:
-                    np.linalg.cholesky(h + (least or 1.0) * np.eye(h.shape[1]))
-                except np.linalg.LinAlgError:
-                    raise ConvexityError(
-                        f"the {what} must be convex, got a direction in which it bends downwards: "
-                        "certify the problem to see which formula it is and where"
-                    ) from None
+            if not _positive_semidefinite(across @ hessian @ across):
+                raise ConvexityError(
+                    f"the {what} must be convex, got a direction in which it bends downwards: "
+                    "certify the problem to see which formula it is and where"
+                )
 
     def _start(self) -> Iterate:
         lower, upper = self.numeric.lower, self.numeric.upper

@@ -268,9 +268,9 @@ def _dependent(
     numeric: Numeric, jacobian: Matrix, free: NDArray[np.bool_], active: NDArray[np.bool_]
 ) -> tuple[int, ...]:
     """The active rows j of g in some ``w`` with ``w'A = 0``, A the slopes of all active rows."""
-    solver, none = KktSolver(), np.zeros(free.size)
+    solver, none = KktSolver(), np.zeros((free.size, PROBES))
     solver.factor(sparse.eye_array(free.size), _unit_slopes(jacobian, active, free), ANGLE)
-    share = _kernel_share(lambda w: solver.solve(none, ANGLE * w)[1], active.size)
+    share = kernel_share(lambda w: solver.solve(none, ANGLE * w)[1], active.size)
     return _indices((active & (share > KERNEL_SHARE))[: numeric.rows])
 
 
@@ -284,21 +284,19 @@ def _flat(
     shifted = moves @ hessian @ moves / largest + sparse.diags_array(np.where(free, CURVATURE, 1.0))
     strongly_active = numeric.equality | (saddle.mu > STRICT)
     solver.factor(shifted, _unit_slopes(jacobian, strongly_active, free), ANGLE)
-    none = np.zeros(strongly_active.size)
-    share = _kernel_share(lambda v: solver.solve(-CURVATURE * free * v, none)[0], free.size)
+    none, kept = np.zeros((strongly_active.size, PROBES)), CURVATURE * free[:, np.newaxis]
+    share = kernel_share(lambda v: solver.solve(-kept * v, none)[0], free.size)
     return _indices(free & (share > KERNEL_SHARE))
 
 
-def _kernel_share(shrink: Callable[[Array], Array], size: int) -> Array:
-    """How much the kernel of a matrix M moves each unknown, from ``shrink = d (M + d)^-1``.
+def kernel_share(shrink: Callable[[Array], Array], size: int) -> Array:
+    """Return how much the kernel of a matrix M moves each unknown, from ``shrink = d (M + d)^-1``.
 
     It shrinks the component of an eigenvalue e to ``d / (d + e)`` of it: of a vector what is left
     after three times is its part in the kernel. A few random ones have a part everywhere.
     """
-    rng, share = np.random.default_rng(0), np.zeros(size)
-    for v in rng.normal(size=(PROBES, size)):
-        share = np.maximum(share, np.abs(shrink(shrink(shrink(v)))))
-    return share
+    probes = np.random.default_rng(0).normal(size=(PROBES, size)).T
+    return np.asarray(np.abs(shrink(shrink(shrink(probes)))).max(axis=1))
 
 
 def _unit_slopes(jacobian: Matrix, rows: NDArray[np.bool_], free: NDArray[np.bool_]) -> Matrix:

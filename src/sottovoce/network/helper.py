@@ -30,7 +30,7 @@ from sottovoce.network.protocol.cloud_machine import CloudPhase
 from sottovoce.network.protocol.codec import decode_to_helper
 from sottovoce.network.protocol.helper_machine import HelperMachine
 from sottovoce.network.protocol.messages import HELPER_PROTOCOLS, Code
-from sottovoce.network.round_arithmetic import draw_ahead, noisy_sigma
+from sottovoce.network.round_arithmetic import noisy_sigma
 from sottovoce.network.runner import Handlers, Runner, make_durable
 from sottovoce.network.service import TICK_SECONDS, Service
 from sottovoce.network.setup import make_config, round_key
@@ -152,7 +152,7 @@ class Helper(Service[None]):
         commit = partial(self._store.append, answered)
         make_durable(commit, self._fence, answered.k, answered.digest)
         self._metrics.round(held=0)
-        asyncio.get_running_loop().call_soon(draw_ahead, self._sampler)
+        asyncio.get_running_loop().call_soon(self._sampler.draw_ahead)
         note("answered", level=logging.DEBUG, round=answered.k)
         return self._machine.committed(answered)
 

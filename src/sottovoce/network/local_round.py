@@ -307,15 +307,13 @@ class FleetStep:
 
         Also returned are the contributions in grid steps, shape (p,).
         """
-        fleet, width = self._fleet, self._kernel.width
-        self._place(x)
-        fleet.center[:], fleet.worth[:] = (
-            to_lanes(memory[0], width),
-            to_lanes(memory[1, :, :1], width),
-        )
+        fleet, d = self._fleet, x.shape[1]
+        fleet.memory = np.concatenate((x, memory[0], memory[1, :, :1]), axis=1)
         price = np.array(price)  # what came from a message is read-only
         total = fleet.round(k, price, theta=self._theta, share=0.0, grid=self._grid)
-        return fleet.states, fleet.proximal, total
+        after = fleet.memory
+        memory[0], memory[1] = after[:, d:-1], after[:, -1:]
+        return after[:, :d], memory, total
 
     def begin(self, x: Array) -> Array:
         """The points of the agents' own sets nearest to x, shape (count, d)."""
@@ -323,11 +321,8 @@ class FleetStep:
 
     def contributions(self, x: Array) -> Array:
         """What states x, shape (count, d), add to the sums, in grid steps."""
-        self._place(x)
-        return self._fleet.contributions(self._grid.size, self._grid)
-
-    def _place(self, x: Array) -> None:
         self._fleet.x[:] = to_lanes(x, self._kernel.width)
+        return self._fleet.contributions(self._grid.size, self._grid)
 
 
 def _misses_domain(fleet: Fleet, lower: Array, upper: Array) -> NDArray[np.bool_]:

@@ -147,7 +147,7 @@ class CloudStore(Journal):
             release=pack_release(released),
             digest=record.digest,
             attendance=_encoder.encode(attendance) if any(attendance) else b"",
-            said=_encoder.encode([_stored(part) for part in record.parts]),
+            said=_encoder.encode(_stored(record.parts)),
         )
         self.append(row, b"" if record.memory is None else _encoder.encode(record.memory))
 
@@ -181,7 +181,7 @@ class CloudStore(Journal):
         question together any more. It holds masked contributions, which tell nothing, and the
         receipt of the helper's last answer.
         """
-        self.put(_QUESTION, _encoder.encode((full.k, receipt, [_stored(p) for p in full.parts])))
+        self.put(_QUESTION, _encoder.encode((full.k, receipt, _stored(full.parts))))
 
     def question(
         self, k: int, party: Callable[[tuple[int, ...]], Party]
@@ -347,10 +347,13 @@ def _answers(run: RunNote, rows: Iterable[JournalRow]) -> Iterator[tuple[Journal
         yield row, answer
 
 
-def _stored(part: Part) -> _StoredPart:
-    agents = part.party.agents
-    others = () if isinstance(part.party.places, slice) else agents
-    return _StoredPart(agents[0], agents[-1], others, part.missed, part.data)
+def _stored(parts: Iterable[Part]) -> list[_StoredPart]:
+    stored = []
+    for part in parts:
+        agents = part.party.agents
+        others = () if isinstance(part.party.places, slice) else agents
+        stored.append(_StoredPart(agents[0], agents[-1], others, part.missed, part.data))
+    return stored
 
 
 def _difference(stored: RunConfig, asked: RunConfig) -> str:

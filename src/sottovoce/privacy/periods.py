@@ -20,7 +20,7 @@ import calendar
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Final, Literal, TypeAlias, get_args
+from typing import Final, Literal, TypeAlias, final, get_args
 
 from sottovoce.database import Database
 from sottovoce.errors import InputError, PrivacyError
@@ -45,18 +45,44 @@ _FORMAT: Final = "%Y-%m-%dT%H:%M:%SZ"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PeriodBudget:
-    """What an agent granted for every period, and what runs of the current one have spent.
+class Budget:
+    """What an agent granted, and what runs have spent of it, in terms of what its account protects.
 
-    ``spent`` is rounded up, ``remaining`` down, in terms of what the account protects.
+    ``budget`` is the largest Gaussian-DP parameter that gives (epsilon, delta); ``total`` is the
+    exact sum of squares, in units of 4^-BITS.
     """
 
-    per: Per
     epsilon: float
     delta: float
     budget: float
-    spent: float
-    remaining: float
+    total: int
+
+    @property
+    def spent(self) -> float:
+        """The Gaussian-DP parameter of all runs so far, rounded up."""
+        return root_up(self.total)
+
+    @property
+    def left(self) -> int:
+        """The square of what one more run may have, in units of 4^-BITS; negative beyond it."""
+        return square_down(self.budget) - self.total
+
+    @property
+    def remaining(self) -> float:
+        """The largest Gaussian-DP parameter that one more run may have, rounded down."""
+        return root_down(max(0, self.left))
+
+    def runs(self, asked: int) -> int | None:
+        """Return how many more runs with that square it covers; None for any number."""
+        return max(0, self.left) // asked if asked else None
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PeriodBudget(Budget):
+    """What an agent granted for every period; its total is that of the window that ends now."""
+
+    per: Per
 
 
 def per_of(value: object) -> Per:
@@ -118,19 +144,6 @@ def free_again(
         least -= amount(charge_of(agent, *row), protected) ** 2
         leaves = max(leaves, utc_seconds(at) + SECONDS[per] + 1)
     return leaves
-
-
-def period_budget(row: tuple[str, Per, float, float, float], spent: int) -> PeriodBudget:
-    """Return a row of the table with the exact sum of squares of the current window."""
-    _, per, epsilon, delta, budget = row
-    return PeriodBudget(
-        per=per,
-        epsilon=epsilon,
-        delta=delta,
-        budget=budget,
-        spent=root_up(spent),
-        remaining=root_down(max(0, square_down(budget) - spent)),
-    )
 
 
 def period_rows(

@@ -6,7 +6,7 @@ The ledger refuses a run by the same figures that it forecasts from.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias, final
 
 from sottovoce.database import Database
@@ -17,15 +17,14 @@ from sottovoce.privacy.charge import (
     Protected,
     amount,
     ratio_up,
-    root_down,
     root_up,
     square_down,
 )
 from sottovoce.privacy.periods import (
+    Budget,
     Per,
     PeriodBudget,
     free_again,
-    period_budget,
     period_rows,
     recent_totals,
     utc_text,
@@ -35,22 +34,13 @@ AccountRow: TypeAlias = tuple[str, Kind, float | None, float, float, float, str]
 """An account as its table has it."""
 
 
+@final
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Account:
-    """One agent's budgets: mu of them, of all runs so far, and what one more run may have.
-
-    ``budget`` is the largest Gaussian-DP parameter that gives (epsilon, delta); ``spent`` is
-    rounded up, ``remaining`` down, both in terms of what the account protects. They are of the
-    lifetime; ``periods`` has those of an hour, a day, ..., now.
-    """
+class Account(Budget):
+    """One agent's budget of its lifetime; ``periods`` has those of an hour, a day, ..., now."""
 
     agent: str
     protected: Protected
-    epsilon: float
-    delta: float
-    budget: float
-    spent: float
-    remaining: float
     periods: tuple[PeriodBudget, ...] = ()
 
     @property
@@ -88,106 +78,60 @@ class AgentForecast:
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Standing:
-    """One agent before one charge; sums of squares are exact, in units of 4^-BITS.
-
-    Attributes:
-        account: with its budgets.
-        charge: of the run.
-        asked: the square of what the account is charged for it.
-        spent: of the lifetime.
-        recent: of the current window of every budget by period.
-    """
+    """One agent before one charge; ``asked`` is its square in the account's terms."""
 
     account: Account
     charge: Charge
     asked: int
-    spent: int
-    recent: tuple[int, ...]
-
-    @property
-    def total(self) -> int:
-        """What the lifetime has spent with this run."""
-        return self.spent + self.asked
 
     def refusal(self, database: Database, now: int) -> str:
         """Return why the run is refused, or nothing."""
-        account, asked = self.account, root_up(self.asked)
-        words = f"asked {asked!r} (mu={self.charge.mu!r} for {self.charge.protected}), remaining"
-        if self.total > square_down(account.budget):
-            return (
-                f"agent {account.agent!r} would exceed its lifetime budget of mu="
-                f"{account.budget!r} for {account.protected}: spent {account.spent!r}, {words} "
-                f"{account.remaining!r}"
-            )
-        for period, recent in zip(account.periods, self.recent, strict=True):
-            if recent + self.asked > square_down(period.budget):
-                again = self._free(database, period, recent, now)
-                when = (
-                    "no later run fits either" if again is None else f"again at {utc_text(again)}"
-                )
-                return (
-                    f"agent {account.agent!r} would exceed its budget of mu={period.budget!r} per "
-                    f"{period.per} for {account.protected}: spent {period.spent!r}, {words} "
-                    f"{period.remaining!r}; {when}"
-                )
-        return ""
+        account, run = self.account, self.charge
+        exceeded = (b for b in (account, *account.periods) if self.asked > b.left)
+        budget = next(exceeded, None)
+        if budget is None:
+            return ""
+        which, when = f"lifetime budget of mu={budget.budget!r}", ""
+        if isinstance(budget, PeriodBudget):
+            again = self._free(database, budget, now)
+            which = f"budget of mu={budget.budget!r} per {budget.per}"
+            when = "no later run fits either" if again is None else f"again at {utc_text(again)}"
+        return (
+            f"agent {account.agent!r} would exceed its {which} for {account.protected}: spent "
+            f"{budget.spent!r}, asked {root_up(self.asked)!r} (mu={run.mu!r} for {run.protected}), "
+            f"remaining {budget.remaining!r}{when and '; '}{when}"
+        )
 
     def forecast(self, database: Database, now: int) -> AgentForecast:
         """Return how many such runs the agent can afford."""
-        account = self.account
-        in_all = self._runs(account.budget, self.spent)
-        per = {str(p.per): self._runs(p.budget, 0) for p in account.periods}
-        counts = [in_all]
-        for period, recent in zip(account.periods, self.recent, strict=True):
-            counts.append(self._runs(period.budget, recent))
-        known = [count for count in counts if count is not None]
+        account, asked = self.account, self.asked
+        counts = [budget.runs(asked) for budget in (account, *account.periods)]
+        free = [self._free(database, period, now) for period in account.periods]
+        never = counts[0] == 0 or None in free
         return AgentForecast(
             agent=account.agent,
-            runs=min(known, default=None),
-            in_all=in_all,
-            per=per,
-            next_at=None if in_all == 0 else self._next_at(database, now),
+            runs=min((count for count in counts if count is not None), default=None),
+            in_all=counts[0],
+            per={p.per: replace(p, total=0).runs(asked) for p in account.periods},
+            next_at=None if never else utc_text(max([now, *(t for t in free if t is not None)])),
             refusal=self.refusal(database, now),
         )
 
-    def _next_at(self, database: Database, now: int) -> str | None:
-        latest = now
-        for period, recent in zip(self.account.periods, self.recent, strict=True):
-            again = self._free(database, period, recent, now)
-            if again is None:
-                return None
-            latest = max(latest, again)
-        return utc_text(latest)
-
-    def _free(self, database: Database, period: PeriodBudget, recent: int, now: int) -> int | None:
+    def _free(self, database: Database, period: PeriodBudget, now: int) -> int | None:
         """When the period's budget covers the run; None if never."""
-        budget = square_down(period.budget)
-        if self.asked > budget:
+        if self.asked > square_down(period.budget):
             return None
-        excess = recent + self.asked - budget
-        account = self.account
+        excess, account = self.asked - period.left, self.account
         return free_again(database, account.agent, account.protected, excess, period.per, now)
-
-    def _runs(self, budget: float, spent: int) -> int | None:
-        if self.asked == 0:
-            return None
-        return max(0, square_down(budget) - spent) // self.asked
 
 
 def account_of(row: AccountRow, periods: tuple[PeriodBudget, ...] = ()) -> Account:
     """Return an account as its table has it."""
     agent, hide, radius, epsilon, delta, budget, spent = row
-    total = int(spent, 16)
     return Account(
-        agent=agent,
-        protected=Protected(hide, radius),
-        epsilon=epsilon,
-        delta=delta,
-        budget=budget,
-        spent=root_up(total),
-        remaining=root_down(max(0, square_down(budget) - total)),
-        periods=periods,
-    )
+        agent=agent, protected=Protected(hide, radius), epsilon=epsilon, delta=delta,
+        budget=budget, total=int(spent, 16), periods=periods,
+    )  # fmt: skip
 
 
 def account_row(database: Database, agent: str) -> AccountRow | None:
@@ -204,22 +148,20 @@ def no_budget(agent: str) -> str:
 
 def accounts_now(
     database: Database, rows: Mapping[str, AccountRow], now: int
-) -> dict[str, tuple[Account, tuple[int, ...]]]:
-    """Return accounts with their budgets by period, and the exact sums of the current windows."""
-    listed = period_rows(database, rows)
+) -> dict[str, Account]:
+    """Return accounts with their budgets by period, and what the current windows have spent."""
+    granted = period_rows(database, rows)
     protected: dict[Per, dict[str, Protected]] = {}
-    for agent, per, *_ in listed:
+    for agent, per, *_ in granted:
         protected.setdefault(per, {})[agent] = account_of(rows[agent]).protected
     totals = {per: recent_totals(database, of, per, now) for per, of in protected.items()}
-    periods: dict[str, list[tuple[PeriodBudget, int]]] = {agent: [] for agent in rows}
-    for row in listed:
-        spent = totals[row[1]][row[0]]
-        periods[row[0]].append((period_budget(row, spent), spent))
-    return {
-        agent: (account_of(row, tuple(p for p, _ in periods[agent])),
-                tuple(s for _, s in periods[agent]))
-        for agent, row in rows.items()
-    }  # fmt: skip
+    periods: dict[str, list[PeriodBudget]] = {agent: [] for agent in rows}
+    for agent, per, epsilon, delta, budget in granted:
+        total = totals[per][agent]
+        periods[agent].append(
+            PeriodBudget(per=per, epsilon=epsilon, delta=delta, budget=budget, total=total)
+        )
+    return {agent: account_of(row, tuple(periods[agent])) for agent, row in rows.items()}
 
 
 def standings(
@@ -227,21 +169,13 @@ def standings(
 ) -> tuple[list[Standing], dict[str, str]]:
     """Return how agents stand, and by name why the run cannot be charged to others at all."""
     rows = {agent: account_row(database, agent) for agent in requested}
-    known = accounts_now(database, {a: row for a, row in rows.items() if row is not None}, now)
-    listed, wrong = [], {}
-    for agent, charge in requested.items():
-        row = rows[agent]
-        if row is None:
-            wrong[agent] = no_budget(agent)
-            continue
-        account, recent = known[agent]
+    accounts = accounts_now(database, {a: row for a, row in rows.items() if row is not None}, now)
+    standing, wrong = [], {a: no_budget(a) for a in requested if a not in accounts}
+    for agent, account in accounts.items():
         try:
-            asked = amount(charge, account.protected) ** 2
+            asked = amount(requested[agent], account.protected) ** 2
         except BudgetError as error:
             wrong[agent] = str(error)
-            continue
-        spent = int(row[-1], 16)
-        listed.append(
-            Standing(account=account, charge=charge, asked=asked, spent=spent, recent=recent)
-        )
-    return listed, wrong
+        else:
+            standing.append(Standing(account=account, charge=requested[agent], asked=asked))
+    return standing, wrong

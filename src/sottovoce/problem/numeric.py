@@ -10,22 +10,19 @@ its domain, say) the answer is NaN or infinite, without a warning.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from sottovoce.formula.connected import Indices, connected
-from sottovoce.formula.derive import gradient
+from sottovoce.formula.derive import Indices, gradient
 from sottovoce.formula.expression import Expression
 from sottovoce.formula.tape import Tape, tape
 from sottovoce.problem.constraints import Constraint, equalities, row_labels
 from sottovoce.problem.costs import cost_of
-from sottovoce.problem.fleets import Fleet, Index, Scalar, WeightedTerms, fleets_of, row_constants
+from sottovoce.problem.fleets import Fleet, WeightedTerms, fleets_of, row_constants
 from sottovoce.problem.groups import Array, Group, lower_bounds, state_columns, upper_bounds
 from sottovoce.problem.linear_rows import Matrix, sparse
 
@@ -33,8 +30,6 @@ if TYPE_CHECKING:
     from sottovoce.problem.problem import CloudView, Problem
 
 PIECE = 4096  # how many agents of a fleet are evaluated together
-
-_DENSE = 0.1  # share of a block's slopes that are not 0 from which dense products are faster
 
 
 @final
@@ -128,72 +123,6 @@ class Formulas:
             parameters = (values[piece] for values in self.group.parameters.values())
             with np.errstate(all="ignore"):
                 yield piece, formulas(*columns, *parameters)
-
-
-@final
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class StateBlock:
-    """States whose second derivatives mix: those of each agent, or of several that a row mixes."""
-
-    index: Index  # where the ``count`` x ``dim`` states lie among all, a slice for a stated fleet
-    count: int
-    dim: int
-    rows: Indices  # the local rows of each agent among all rows, shape (count, R)
-
-    def select(self, x: NDArray[Scalar]) -> NDArray[Scalar]:
-        """The block's part of the vector ``x`` of all states, shape (count, dim)."""
-        return np.reshape(x[self.index], (self.count, self.dim))
-
-    def hessians(self, hessian: Matrix) -> Array:
-        """The second derivatives of each agent, shape (count, dim, dim), of a matrix (N, N)."""
-        return self._diagonal(hessian[self.index], self.dim)
-
-    def local_slopes(self, jacobian: Matrix) -> Array:
-        """The derivatives of each agent's local rows, shape (count, R, dim), of a Jacobian."""
-        return self._diagonal(jacobian[self.rows.ravel()], self.rows.shape[1])
-
-    def _diagonal(self, matrix: Matrix, rows: int) -> Array:
-        entries = matrix[:, self.index].tocoo()
-        out = np.zeros((self.count, rows, self.dim))
-        row, column = entries.coords
-        out[column // self.dim, row % max(rows, 1), column % self.dim] = entries.data
-        return out
-
-
-def gram(blocks: Sequence[StateBlock], slopes: Matrix, inner: Sequence[Array]) -> Array:
-    """Return ``J B J'``, shape (m, m), of a Jacobian (m, N) and B with blocks ``inner``."""
-    out = np.zeros((slopes.shape[0], slopes.shape[0]))
-    for block, b in zip(blocks, inner, strict=True):
-        columns = slopes[:, block.index]
-        if columns.nnz > _DENSE * columns.shape[0] * columns.shape[1]:
-            dense = columns.toarray()
-            half = np.einsum("mia,iab->mib", dense.reshape(-1, block.count, block.dim), b)
-            out += half.reshape(dense.shape) @ dense.T
-        else:
-            begins = np.arange(block.count + 1)
-            diagonal = sparse.bsr_array((b, begins[:-1], begins)).tocsr()
-            out += (columns @ diagonal @ columns.T).toarray()
-    return out
-
-
-def tangents(
-    blocks: Sequence[StateBlock], slopes: Matrix, free: NDArray[np.bool_], active: NDArray[np.bool_]
-) -> list[Array]:
-    """Return projectors, an array (count, dim, dim) per block, on the tangent space of local rows.
-
-    ``slopes`` is the Jacobian of all rows, ``free`` says which states no bound fixes, ``active``
-    which rows are active.
-    """
-    projectors = []
-    for block in blocks:
-        mask = block.select(free)
-        projector = np.asarray(mask[:, :, np.newaxis] * np.eye(block.dim))
-        if block.rows.size:
-            holds = active[block.rows][:, :, np.newaxis] * mask[:, np.newaxis, :]
-            rows = block.local_slopes(slopes) * holds
-            projector = projector - np.linalg.pinv(rows, rcond=1e-10) @ rows
-        projectors.append(projector)
-    return projectors
 
 
 def _assembled(entries: Iterable[tuple[Indices, Indices, Array]], shape: tuple[int, int]) -> Matrix:
@@ -304,38 +233,6 @@ class Numeric:
     def rows(self) -> int:
         """The number of rows that couple agents; local ones follow."""
         return int(self.offset.size)
-
-    @cached_property
-    def blocks(self) -> tuple[StateBlock, ...]:
-        """Stated fleets, and named agents of one size; those that a row mixes are one agent."""
-        blocks: list[StateBlock] = []
-        named: list[tuple[Indices, Indices]] = []  # columns and local rows of every named agent
-        every: Indices = np.arange(self.size)
-        for m in self.members:
-            if isinstance(m.fleet.columns, slice):
-                shape = {"count": m.fleet.group.count, "dim": m.fleet.group.dim}
-                blocks.append(StateBlock(index=m.fleet.columns, **shape, rows=m.local))
-            elif m.fleet.places:
-                columns = m.fleet.select(every)
-                named += zip(columns, m.local, strict=True)
-        named.sort(key=lambda agent: int(agent[0][0]))
-        owner = np.zeros(self.size, dtype=np.int64)
-        for place, (columns, _) in enumerate(named):
-            owner[columns] = place
-        mixed = [owner[m.fleet.columns] for m in self.members if not m.fleet.places]
-        pairs = [(agents[0], agent) for agents in mixed for agent in agents]
-        label = connected(len(named), *np.array(pairs, dtype=np.int64).reshape(-1, 2).T)
-        units: defaultdict[int, list[tuple[Indices, Indices]]] = defaultdict(list)
-        for unit, agent in zip(label.tolist(), named, strict=True):
-            units[unit].append(agent)
-        kinds: defaultdict[tuple[int, int], list[tuple[Indices, Indices]]] = defaultdict(list)
-        for agents in units.values():
-            columns, rows = (np.concatenate(part) for part in zip(*agents, strict=True))
-            kinds[columns.size, rows.size].append((columns, rows))
-        for (dim, _), those in kinds.items():
-            columns, rows = (np.stack(part) for part in zip(*those, strict=True))
-            blocks.append(StateBlock(index=columns.ravel(), count=len(those), dim=dim, rows=rows))
-        return tuple(blocks)
 
     @property
     def start(self) -> Array:
