@@ -170,10 +170,9 @@ class RunService(Service[Result]):
         self._attendance.completed(last)
         self._metrics.round(held=len(record.held))
 
-    def _troubles(self) -> list[str]:
-        if not self.opened.is_set():
-            return super()._troubles()
-        return [trouble["code"] for trouble in self._facts().troubles]
+    def _troubles(self) -> dict[str, str]:
+        listens = self.opened.is_set()
+        return self._facts().troubles if listens else super()._troubles()
 
     def _present(self) -> set[int]:
         """The agents that are connected, from 1."""
