@@ -27,6 +27,7 @@ from sottovoce.cli.options import (
     run_rounds,
     with_options,
 )
+from sottovoce.cli.services import run_party
 from sottovoce.errors import InputError, SottovoceError
 from sottovoce.progress import shown
 from sottovoce.tables import PlainTable, framed_table
@@ -196,11 +197,10 @@ class _Demo:
         import numpy as np
 
         from sottovoce.certificate.optimum import reference_optimum, saddle_prices
-        from sottovoce.network import process as network_process
         from sottovoce.network.store import answers
 
         try:
-            network_process.run(self._run(page=page))
+            run_party(partial(self._run, page=page))
         finally:  # whatever happened, all are ended; a helper stays, for the cloud may ask again
             for process in self.running:
                 if process.poll() is None:

@@ -79,9 +79,11 @@ def _add(role: str, options: type, checks: Callable[[Any], Iterator[Check]]) -> 
         if any(row["status"] == "missing" for row in rows):
             raise typer.Exit(1)
 
+    place = {"agent": "FOLDER/agents/3.toml", "serve": "service.toml"}.get(role, "FOLDER")
     check.__doc__ = (
         f"Check what sottovoce {role} needs, given the same options or --config.\n\n"
         "Every check is ok, a warning or missing, with the remedy; exit code 1 if one is missing."
+        f"\n\nExample: sottovoce check-setup {role} {place} --config {role}.toml"
     )
     check.__annotations__ = {"options": options, "json": bool}
     check_setup_group.command(role)(with_role_options(check))
