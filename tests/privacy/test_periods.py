@@ -17,7 +17,7 @@ from sottovoce.privacy.charge import Charge, Protected
 from sottovoce.privacy.fence import TABLES
 from sottovoce.privacy.gaussian import delta_of, epsilon_of, gdp_mu_of
 from sottovoce.privacy.ledger import Ledger
-from sottovoce.privacy.periods import SECONDS
+from sottovoce.privacy.standing import SECONDS
 from sottovoce.privacy.statement import period_promise
 
 WITHIN_1 = Protected("offset", 1.0)

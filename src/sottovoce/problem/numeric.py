@@ -142,8 +142,7 @@ class _FleetFormulas:
 
     def __init__(self, fleet: Fleet, local: Indices) -> None:
         self.fleet, self.local = fleet, local
-        local_set = fleet.local if local.size else None
-        rows = () if local_set is None else (*local_set.inequalities, *local_set.equalities)
+        rows = (*fleet.local.inequalities, *fleet.local.equalities) if local.size else ()
         self.objective = Formulas([fleet.objective], fleet.group)
         self.terms = Formulas((*fleet.terms, *rows), fleet.group)
         self.parts = tuple(fleet.parts())
@@ -221,7 +220,7 @@ class Numeric:
         self.equality: NDArray[np.bool_] = np.zeros(int(begins[-1]), dtype=np.bool_)
         self.equality[: self.offset.size] = equalities(stated)
         for m in self.members:
-            if m.local.size and m.fleet.local is not None:
+            if m.local.size:
                 self.equality[m.local[:, len(m.fleet.local.inequalities) :]] = True
         self._constant: Matrix = None
         self._costs = () if whole is None else whole.cloud.sums.costs
