@@ -335,8 +335,6 @@ def _case(
 
 
 class Talk:
-    """An agent of ours, agent 4 of the paper's problem, that hears frames."""
-
     def __init__(self, saved: Memory | None = None) -> None:
         problem = gallery.paper()
         self.group = AgentGroup.of_problem(problem, [3])
@@ -583,7 +581,6 @@ class Script:
 
 
 def vectors() -> dict[str, Any]:
-    """All test vectors."""
     return {
         "protocol": m.PROTOCOLS[0],
         "fingerprint": gallery.paper().cloud.fingerprint,

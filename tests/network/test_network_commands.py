@@ -46,12 +46,12 @@ async def test_a_gateway_runs_its_agents_from_their_own_files_alone(
     save_problem(paper, tmp_path / "gateway", agents=range(1, 8))
     port = free_port()
     serving = asyncio.to_thread(
-        cloud_command, tmp_path / "cloud", keys=keys, store=tmp_path / "run.db",
+        cloud_command, problem=tmp_path / "cloud", keys=keys, store=tmp_path / "run.db",
         listen=f"127.0.0.1:{port}", rounds=6,
         linger=10.0,
     )  # fmt: skip
     hosting = asyncio.to_thread(
-        gateway_command, tmp_path / "gateway", agents="1-7", keys=keys / "agents" / "1-7",
+        gateway_command, problem=tmp_path / "gateway", agents="1-7", keys=keys / "agents" / "1-7",
         cloud=f"wss://127.0.0.1:{port}", out=tmp_path / "answers.json", json=True,
     )  # fmt: skip
     await asyncio.gather(serving, hosting)

@@ -33,7 +33,7 @@ from sottovoce.network.agent_group import AgentGroup
 from sottovoce.network.config import read_config
 from sottovoce.network.failures import RefusedError, StoreError
 from sottovoce.network.identity.tls import client_context
-from sottovoce.network.series import Series, _listed
+from sottovoce.network.series import Series
 from sottovoce.network.store import CloudStore, summarise
 from sottovoce.privacy.ledger import Ledger
 from sottovoce.privacy.noise_plan import NoisePlan
@@ -593,7 +593,7 @@ async def test_prices_move_with_the_horizon_and_old_ones_are_forgotten(
             labels=labels, rounds=40, count=3.0, price=np.arange(3.0), mean_price=zeros,
             mean_sum=zeros, aim=zeros, covariance=square, response=square, slope=square,
         )  # fmt: skip
-        learnt = replace(series._note, number=7, learnt=_listed(memory), learnt_at=(7, 9_000.0))
+        learnt = replace(series._note, number=7, learnt=memory, learnt_at=(7, 9_000.0))
         series._note = learnt
         expected = {9_900.0: [1, 2, 0], 10_800.0: [2, 0, 1], 9_010.0: [0, 1, 2]}
         for due, price in expected.items():

@@ -170,7 +170,7 @@ def private_assumptions(
     Unless all that is public is ``sound`` there is no saddle point to look for.
     """
     strict = True
-    known = _objectives_by_template(problem, domain)
+    by_template = _objectives_by_template(problem, domain)
     for group, objective, code, box, local in zip(
         problem.groups, problem.objectives, problem.code, domain, problem.local, strict=True
     ):
@@ -185,12 +185,12 @@ def private_assumptions(
         # Where the agent can be: its objective is evaluated nowhere else.
         low, high = np.maximum(box.lower, local.lower), np.minimum(box.upper, local.upper)
         inside = [replace(group, lower=low, upper=np.maximum(low, high))]
-        convex = known.get(group.name) or _judge(convexity, objective, inside)
+        convex = by_template.get(group.name) or _judge(convexity, objective, inside)
         strict &= convex.strict and objective.symbols >= set(group.symbols)
         sound &= convex.status != "fails"
         yield _assumption(f"convexity of the objective of {group.name}", convex)
         smooth = Judgement(status="proven", detail=SMOOTH)
-        if group.name not in known:
+        if group.name not in by_template:
             smooth = _judge(partial(smoothness, order=1), objective, inside)
         yield _assumption(f"smoothness of the objective of {group.name}", smooth)
     if sound and any(not o.plain(g) for g, o in zip(problem.groups, problem.local, strict=True)):
@@ -215,13 +215,13 @@ def _local_slater(problem: Problem) -> Assumption:
 
 def _objectives_by_template(problem: Problem, domain: Sequence[Group]) -> dict[str, Judgement]:
     """Objectives of named agents proven convex and smooth once per fleet, by agents' names."""
-    known: dict[str, Judgement] = {}
+    judgements: dict[str, Judgement] = {}
     for fleet in problem.fleets:
         if fleet.objective.symbols and len(fleet.places) > 1:
             convex = _convex_and_smooth(fleet.objective, fleet.within(domain), order=1)
             if convex is not None:
-                known |= {problem.groups[place].name: convex for place in fleet.places}
-    return known
+                judgements |= {problem.groups[place].name: convex for place in fleet.places}
+    return judgements
 
 
 def _of_term(

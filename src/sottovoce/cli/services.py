@@ -399,15 +399,9 @@ def status_command(
 
 def run_party(serve: Callable[[], Awaitable[_T]]) -> _T:
     """Run a party, which makes asyncio objects, so that it must be made inside the loop."""
-    import asyncio
+    from sottovoce.network.process import run
 
-    from sottovoce.network import process as network_process
-
-    async def main() -> _T:
-        await asyncio.sleep(0)
-        return await serve()
-
-    return network_process.run(main())
+    return run(serve)
 
 
 def _log_progress(doing: str, share: float | None = None) -> None:

@@ -32,7 +32,7 @@ from sottovoce.cli.services import (
     planned,
 )
 from sottovoce.errors import InputError, NetworkError, SottovoceError
-from sottovoce.tables import PlainTable
+from sottovoce.tables import framed_table
 
 if TYPE_CHECKING:
     from sottovoce.network.journal import Role
@@ -73,17 +73,17 @@ def _add(role: str, options: type, checks: Callable[[Any], Iterator[Check]]) -> 
 
     def check(options: Any, json: bool = False) -> None:
         rows = [carry_out(one) for one in checks(options)]
-        cells = tuple(tuple(row.values()) for row in rows)
-        columns = ("check", "status", "detail")
-        title = f"Setup: {role}"
-        table = PlainTable(title=title, columns=columns, rows=cells, framed=True, words=True)
+        columns, cells = ("check", "status", "detail"), (tuple(row.values()) for row in rows)
+        table = framed_table(f"Setup: {role}", columns, cells, words=True)
         show_result(rows, table, json=json)
         if any(row["status"] == "missing" for row in rows):
             raise typer.Exit(1)
 
+    place = {"agent": "FOLDER/agents/3.toml", "serve": "service.toml"}.get(role, "FOLDER")
     check.__doc__ = (
         f"Check what sottovoce {role} needs, given the same options or --config.\n\n"
         "Every check is ok, a warning or missing, with the remedy; exit code 1 if one is missing."
+        f"\n\nExample: sottovoce check-setup {role} {place} --config {role}.toml"
     )
     check.__annotations__ = {"options": options, "json": bool}
     check_setup_group.command(role)(with_role_options(check))

@@ -43,9 +43,7 @@ class RunService(Service[Result]):
 
     _: KW_ONLY
     rounds: int
-    keys: str | os.PathLike[str]
     store: str | os.PathLike[str]
-    listen: tuple[str, int] = ("127.0.0.1", 0)
     algorithm: Algorithm | None = None
     straggler: Straggler = "fallback"
     deadline: float | None = None
@@ -55,7 +53,6 @@ class RunService(Service[Result]):
     keep_states: bool = False
     apply_after: float = 0.0
     stall: float = STALL_SECONDS
-    health_listen: tuple[str, int] | None = None
 
     def __post_init__(self) -> None:
         self._deadlines = round_deadlines(
@@ -72,7 +69,7 @@ class RunService(Service[Result]):
 
     def _open_to(self, agents: int) -> None:
         """Serve these agents, from 1."""
-        super().__init__(range(1, agents + 1))
+        self._prepare(range(1, agents + 1))
         self._agents = agents
         self._live = Live(self.ledger, self._facts)
         self._pages = Pages(self._folder, self._metrics, self._facts)
@@ -96,6 +93,7 @@ class RunService(Service[Result]):
         self._pages.add_to(server.app)
         self._add_to(server)
         await self._serve(server, 1 if self._machine is None else self._machine.round)
+        self._metrics.registry.register(self._pages)
         self._supervisor.start("live", self._live.run())
 
     def _add_to(self, server: Server) -> None:
@@ -172,13 +170,9 @@ class RunService(Service[Result]):
         self._attendance.completed(last)
         self._metrics.round(held=len(record.held))
 
-    def _troubles(self) -> list[str]:
-        if not self.opened.is_set():
-            return super()._troubles()
-        return [trouble["code"] for trouble in self._facts().troubles]
-
-    def _prometheus(self) -> bytes:
-        return self._pages.metrics() if self.opened.is_set() else super()._prometheus()
+    def _troubles(self) -> dict[str, str]:
+        listens = self.opened.is_set()
+        return self._facts().troubles if listens else super()._troubles()
 
     def _present(self) -> set[int]:
         """The agents that are connected, from 1."""

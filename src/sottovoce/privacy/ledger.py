@@ -1,21 +1,19 @@
 """What every agent has spent of its budgets, across runs, restarts and crashes.
 
-An account protects one thing, an adjacency with a radius: two lifetimes of the agent that, within
-every run, are adjacent in that sense. A run that was planned for another radius or adjacency is
-charged in the account's own terms, or refused (`charge.py` says how much, and why). Gaussian-DP
-composes exactly: after runs charged with mu_1, ..., mu_k an agent has spent
+An account protects one adjacency with a radius, and a run is charged in its terms (``charge``).
+Gaussian-DP composes exactly: after runs charged with mu_1, ..., mu_k an agent has spent
 
     mu = sqrt(mu_1^2 + ... + mu_k^2),
 
-also when later runs were chosen after seeing earlier ones, or ran at the same time. The ledger
-holds the sum as an integer: mu_j is rounded up to a multiple of 2^-100 (which every double above
-1e-14 already is) and squared without error, so sums neither depend on their order nor lose
+also when later runs were chosen after seeing earlier ones, or ran at the same time
+(docs/explanation/ledger.md). The ledger holds the sum as an integer: mu_j is rounded up to a
+multiple of 2^-100 and squared without error, so sums neither depend on their order nor lose
 anything, and an agent may spend its budget to the last bit and no further.
 
 It is a file of SQLite (on a local disk: its write-ahead log needs one) or a schema of PostgreSQL. A
-spend is one transaction: two processes are served one after the other, and a process killed at any
-instant leaves either all of a spend or nothing. `spend` and `begin` return only after the commit is
-on disk; release afterwards, and the ledger can be ahead of what was released, never behind.
+spend is one transaction: a process killed at any instant leaves either all of it or nothing.
+`spend` and `begin` return only after the commit is on disk; release afterwards, and the ledger can
+be ahead of what was released, never behind.
 """
 
 from __future__ import annotations
@@ -39,15 +37,18 @@ from sottovoce.privacy.fence import (
     require_fence,
 )
 from sottovoce.privacy.gaussian import gdp_mu_of
-from sottovoce.privacy.periods import charge_of, ledger_time, per_of, utc_text
 from sottovoce.privacy.standing import (
     Account,
     AgentForecast,
     account_of,
     account_row,
     accounts_now,
+    charge_of,
+    ledger_time,
     no_budget,
+    per_of,
     standings,
+    utc_text,
 )
 
 GRANT: Final = """

@@ -346,8 +346,8 @@ def _algorithm_methods(algorithms: Mapping[str, Algorithm] | None) -> list[tuple
     """Algorithms as methods: gradient steps as the paper's, others with the joint plan alone."""
     if algorithms is None:
         algorithms = {"DualAveraging": DualAveraging()}
-    known = isinstance(algorithms, Mapping) and len(algorithms) > 0
-    if not known or not all(isinstance(a, Algorithm) for a in algorithms.values()):
+    named = isinstance(algorithms, Mapping) and len(algorithms) > 0
+    if not named or not all(isinstance(a, Algorithm) for a in algorithms.values()):
         raise InputError(
             "algorithms must be algorithms by name, such as {'default': sv.DualAveraging()}, got "
             f"algorithms={algorithms!r:.60}"
@@ -473,9 +473,9 @@ def _list_winners(rows: Sequence[CompareRow]) -> Iterator[str]:
         least = default.get(row.rounds, -math.inf)
         if row.x < least and row.algorithm != "DualAveraging":
             words = informed.get(_method(row))
-            known = f", which knows {words}," if words else ""
+            knowing = f", which knows {words}," if words else ""
             yield (
-                f"{row.algorithm}{known} beats the default after {row.rounds:,} rounds with the "
+                f"{row.algorithm}{knowing} beats the default after {row.rounds:,} rounds with the "
                 f"noise {row.plan!r}: {row.x / least:.2f} of its error of x."
             )
 

@@ -32,9 +32,9 @@ def references(rivals: Iterable[Rival]) -> str:
 
 def rivals_of(names: Iterable[str]) -> list[Rival]:
     """Return rivals by their names, each once, or refuse a name."""
-    known = ", ".join(RIVALS)
-    chosen = entries("rivals", names, f"names among {known}")
+    every = ", ".join(RIVALS)
+    chosen = entries("rivals", names, f"names among {every}")
     for name in chosen:
         if not isinstance(name, str) or name not in RIVALS:
-            raise InputError(f"rivals must be among {known}, got {name!r:.60}")
+            raise InputError(f"rivals must be among {every}, got {name!r:.60}")
     return [RIVALS[name] for name in dict.fromkeys(chosen)]

@@ -43,8 +43,8 @@ def quadratic_cost(problem: Problem) -> tuple[Array, Array]:
     """Return Q and c of a public cost with the gradient ``Q s + c``; refused if it has another."""
     sums = problem.cloud.sums
     if problem.rows or not sums.costs:
-        known = "constraints too" if sums.costs else "constraints alone"
-        raise InputError(f"it minimises a public cost of the sums and no more, got {known}")
+        others = "constraints too" if sums.costs else "constraints alone"
+        raise InputError(f"it minimises a public cost of the sums and no more, got {others}")
     Q, c = np.zeros((sums.count, sums.count)), np.zeros(sums.count)
     for term in sums.costs:
         rows, slopes = list(term.rows), gradient(term.formula, term.symbols)
