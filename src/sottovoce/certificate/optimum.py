@@ -23,7 +23,7 @@ from sottovoce.formula.tape import tape
 from sottovoce.problem.constraints import numbered
 from sottovoce.problem.groups import Array, read_only
 from sottovoce.problem.linear_rows import Matrix
-from sottovoce.problem.numeric import Numeric, numeric_of
+from sottovoce.problem.numeric import Numeric
 from sottovoce.problem.problem import Problem
 
 TOLERANCE = 1e-9  # the largest residual of a saddle point, in the units of x and mu
@@ -152,7 +152,7 @@ def _as_stated(smooth: SmoothForm) -> ReferenceOptimum:
 
 
 def _smooth_saddle(problem: Problem) -> ReferenceOptimum:
-    numeric = numeric_of(problem)
+    numeric = Numeric(problem, local=True)
     for approximate in approach_saddle(numeric, (1e-6, 1e-8, TOLERANCE)):
         saddle, residual = _polish(numeric, approximate)
         if residual <= TOLERANCE:

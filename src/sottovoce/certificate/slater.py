@@ -23,7 +23,7 @@ from sottovoce.problem.constraints import Constraint
 from sottovoce.problem.groups import Array, Group, lower_bounds, read_only, upper_bounds
 from sottovoce.problem.linear_rows import linear_rows
 from sottovoce.problem.local import ROW_TOLERANCE, box_of
-from sottovoce.problem.numeric import Numeric, numeric_of
+from sottovoce.problem.numeric import Numeric
 from sottovoce.problem.problem import CloudView, Problem
 
 _SMALL = 200  # states and rows up to which the slack is maximised, not just made positive
@@ -215,7 +215,7 @@ def largest_slack(problem: Problem) -> Array:
     t is one more agent in [-1, 1] and c the range that tangents show. Equalities and local rows
     without a common point are refused.
     """
-    numeric = numeric_of(problem)
+    numeric = Numeric(problem, local=True)
     g, slopes = numeric.constraints(numeric.start), abs(numeric.jacobian(numeric.start))
     reach = float(np.max(np.abs(g) + slopes @ (numeric.upper - numeric.lower)))
     t, one = symbol("slack of the rows"), np.ones((1, 1))
@@ -236,13 +236,13 @@ def largest_slack(problem: Problem) -> Array:
         start=(*problem.start, 0.5 * one),
     )
     form = smooth_form(stated)
-    *_, best = approach_saddle(numeric_of(form.problem), (_GAP,))
+    *_, best = approach_saddle(Numeric(form.problem, local=True), (_GAP,))
     return best.x[form.columns][:-1]
 
 
 def local_slater_point(problem: Problem) -> SlaterPoint:
     """Find x in the local sets with ``max_j g_j(x) < 0``, to rounding, or refuse the rows."""
-    point, numeric = largest_slack(problem), numeric_of(problem)
+    point, numeric = largest_slack(problem), Numeric(problem, local=True)
     g = numeric.constraints(point)
     rows = _Rows(numeric, np.arange(g.size) < problem.rows)
     return rows.judge(point, g, _LOCAL, "the agents' local sets")

@@ -21,7 +21,7 @@ from sottovoce.formula.tape import tape
 from sottovoce.privacy.noise_plan import NoisePlan
 from sottovoce.problem.groups import Array, read_only
 from sottovoce.problem.linear_rows import Matrix, sparse
-from sottovoce.problem.numeric import Numeric, numeric_of
+from sottovoce.problem.numeric import Numeric
 from sottovoce.problem.problem import Problem
 from sottovoce.problem.sums import Region, Sums
 
@@ -123,7 +123,7 @@ class LinearisedKkt:
 def linearise(problem: Problem, saddle: ReferenceOptimum) -> LinearisedKkt:
     """Return how states and prices at the saddle point respond to an error of the sums."""
     sums, price = problem.cloud.sums, saddle_prices(problem, saddle)
-    numeric, columns = numeric_of(problem, sums.families), np.arange(problem.size)
+    numeric, columns = Numeric(problem, sums.families, local=True), np.arange(problem.size)
     objective_gradient = numeric.objective_gradient(saddle.x)
     if sums.costs:
         cost_slope = Numeric(problem.cloud, sums.families).pullback(saddle.x, saddle.cost)
@@ -134,7 +134,7 @@ def linearise(problem: Problem, saddle: ReferenceOptimum) -> LinearisedKkt:
         # Every non-smooth term becomes a variable with rows, which fix a state in a corner of it.
         smooth = smooth_form(problem)
         inner, sums = reference_optimum(smooth.problem), smooth.problem.cloud.sums
-        numeric = numeric_of(smooth.problem, sums.families)
+        numeric = Numeric(smooth.problem, sums.families, local=True)
         at_bound = np.abs(inner.bound_multipliers) > least_force
         # A constraint that is active for a sum with a cost is a bound of the state that equals it.
         at_bound[smooth.copies] |= np.abs((price - saddle.cost)[smooth.priced]) > least_force

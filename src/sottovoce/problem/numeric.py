@@ -201,20 +201,17 @@ class Numeric:
         self._starts = () if whole is None else whole.start
         self.offset = row_constants(stated)
         self._sets = whole.local if local and whole is not None else ()
-        local_rows_of = [local.rows for local in self._sets] or [0] * len(self.groups)
-        each = np.repeat(
-            local_rows_of, [group.count for group in self.groups]
-        )  # local rows of an agent
-        begins = self.offset.size + np.cumsum([0, *each])
         objectives = None if whole is None else whole.formulas
         code = {} if whole is None else whole.coded
-        self.members = []
-        for fleet in fleets_of(self.groups, stated, objectives, self._sets, alone=code):
-            local_rows = np.zeros((1, 0), dtype=np.int64)
-            if fleet.places:
-                first = begins[:-1][fleet.agents]
-                local_rows = first[:, np.newaxis] + np.arange(local_rows_of[fleet.places[0]])
-            self.members.append(_FleetFormulas(fleet, local_rows))
+        fleets = fleets_of(self.groups, stated, objectives, self._sets, alone=code)
+        each = np.zeros(problem.agents, dtype=np.int64)  # local rows of every agent
+        for fleet in fleets:
+            each[fleet.agents] += fleet.local.rows
+        begins = self.offset.size + np.append(0, np.cumsum(each))
+        self.members = [
+            _FleetFormulas(f, begins[:-1][f.agents][:, np.newaxis] + np.arange(f.local.rows))
+            for f in fleets
+        ]
         columns = state_columns(self.groups)
         self._code = [(columns[i], f.value) for i, f in code.items()]
         self.equality: NDArray[np.bool_] = np.zeros(int(begins[-1]), dtype=np.bool_)
@@ -340,9 +337,3 @@ class Numeric:
         raised = mu + self.constraints(x)
         raised = np.where(self.equality, raised, np.maximum(raised, 0.0))
         return float(max(np.max(np.abs(x - moved)), np.max(np.abs(mu - raised))))
-
-
-def numeric_of(problem: Problem, families: Sequence[Constraint] | None = None) -> Numeric:
-    """Return a problem in float64, with its local rows if it has local sets."""
-    plain = all(local.plain(g) for local, g in zip(problem.local, problem.groups, strict=True))
-    return Numeric(problem, families, local=not plain)
