@@ -565,6 +565,7 @@ def test_nothing_private_is_where_others_read(folder: Path, keys: Path, fleet: F
     [
         ("new = true", "got 'new'"),
         ('every = "soon"', "every must be"),
+        ('every = "0 s"', "every must be"),
         ('quorum = "0%"', "quorum must be"),
         ("straggler = 3", "straggler"),
         ('first = "noon"', "first must be a time"),

@@ -99,6 +99,8 @@ class Series(RunService[int]):
                 f"public must have at most {CONFIG_BYTES // 2:,} characters as JSON, which every "
                 "agent is sent with every run"
             )
+        if self.every is not None and not self.every > 0:
+            raise InputError(f"every must be a time above 0, got {self.every} seconds")
         self._open_to(self.cloud.agents)
         self._lobby = SeriesMachine(self.cloud.agents)
         self._note: SeriesNote
