@@ -240,7 +240,7 @@ SENT = (
     Fault("a clipped contribution is answered", "accepted part", answered,
           "test_what_is_out_of_range_is_clipped_and_recorded"),
     Fault("an agent counted twice in a round", "forgotten part", returning(),
-          "test_agents_that_come_back_in_other_company_are_counted_once"),
+          "test_a_total_that_cannot_be_taken_apart_makes_way"),
     Fault("a second contribution replaces the first", "collected part", latest,
           "test_a_second_different_contribution_is_refused_and_recorded"),
     Fault("a gateway's total held for some of its agents", "deadline", holds_some,

@@ -23,6 +23,7 @@ from network_harness import member, plan_for, split_plan
 from sottovoce.errors import SottovoceError
 from sottovoce.network import agent as agent_module
 from sottovoce.network import journal_place, service
+from sottovoce.network import runner as runner_module
 from sottovoce.network.cloud import Cloud
 from sottovoce.network.helper import Helper
 from sottovoce.network.protocol.codec import decode_from_cloud, encode
@@ -59,7 +60,7 @@ def witnessed_agent(folder: Path, name: str) -> None:
         return frame
 
     vars(agent_module)["decode_from_cloud"] = receive
-    vars(agent_module)["encode"] = send
+    vars(runner_module)["encode"] = send
 
 
 async def cloud(

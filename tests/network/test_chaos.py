@@ -23,6 +23,7 @@ from databases import sqlite
 from sottovoce.database import address_of
 from sottovoce.kernels.run_kernel import normals, stream_seed
 from sottovoce.network import agent as agent_module
+from sottovoce.network import runner as runner_module
 from sottovoce.network.failures import StoreError
 from sottovoce.network.journal import Journal
 from sottovoce.network.journal_place import seal
@@ -108,7 +109,7 @@ def check_the_three_nevers(
 
 def witness_agents(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Have every frame of the agents in this process written down until the test ends."""
-    monkeypatch.setitem(vars(agent_module), "encode", encode)  # put back later
+    monkeypatch.setitem(vars(runner_module), "encode", encode)  # put back later
     monkeypatch.setitem(vars(agent_module), "decode_from_cloud", decode_from_cloud)
     witnessed_agent(folder, "all")
 
