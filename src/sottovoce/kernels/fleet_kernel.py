@@ -63,7 +63,7 @@ class FleetKernel:
         self.fleet, self.lower, self.upper = fleet, lower, upper
         self._noisy = bool(noisy)
         self.count, self.d = lower.shape
-        self.local_rows = 0 if gradient_steps or fleet.local is None else fleet.local.rows
+        self.local_rows = 0 if gradient_steps else fleet.local.rows
         self._gradient = gradient
         if isinstance(gradient, Watched) and not self.local_rows:
             gradient.probe(lower[0], upper[0])  # with rows the minimiser itself probes
@@ -242,7 +242,7 @@ class FleetStates:
 
 def _used_parameters(fleet: Fleet) -> dict[Expression, Array]:
     """The parameters that an agent's formulas name; others are in its bounds alone."""
-    rows = () if fleet.local is None else (*fleet.local.inequalities, *fleet.local.equalities)
+    rows = (*fleet.local.inequalities, *fleet.local.equalities)
     named = set().union(*(expr.symbols for expr in (fleet.objective, *fleet.terms, *rows)))
     return {s: values for s, values in fleet.group.parameters.items() if s in named}
 

@@ -43,6 +43,7 @@ from sottovoce.privacy.sampler import STEPS
 from sottovoce.problem.feasible import own_bounds
 from sottovoce.problem.fleets import Fleet
 from sottovoce.problem.groups import Array
+from sottovoce.problem.local import box_of
 from sottovoce.problem.numeric import Formulas
 from sottovoce.problem.sums import agents_of
 
@@ -235,14 +236,14 @@ class LocalRound:
             for place in np.flatnonzero(missing):
                 agent, span = fleet.some(np.array([place])), columns[place : place + 1]
                 public, nearest[span] = nearest_points(agent, lower[span], upper[span], boxes=boxes)
-                public_group = LocalGroup(fleet=replace(agent, objective=ZERO, local=None))
+                box = box_of(agent.group)
+                public_group = LocalGroup(fleet=replace(agent, objective=ZERO, local=box))
                 self._append(public_group, span, public, public)
                 self._outside[span] = True
         return nearest
 
     def _append(self, group: LocalGroup, columns: Integers, lower: Array, upper: Array) -> None:
-        if group.fleet.local is not None:
-            lower, upper = own_bounds(group.fleet.group, group.fleet.local, lower, upper)
+        lower, upper = own_bounds(group.fleet.group, group.fleet.local, lower, upper)
         first, last = int(columns[0, 0]), int(columns[-1, -1])
         contiguous = last - first + 1 == columns.size
         index = slice(first, last + 1) if contiguous else columns.ravel()
@@ -331,8 +332,7 @@ def _misses_domain(fleet: Fleet, lower: Array, upper: Array) -> NDArray[np.bool_
     def misses(places: slice) -> bool:
         chosen = fleet if places.stop is None else fleet.some(np.array([places.start]))
         try:
-            if chosen.local is not None:
-                own_bounds(chosen.group, chosen.local, lower[places], upper[places])
+            own_bounds(chosen.group, chosen.local, lower[places], upper[places])
         except ProblemError:
             return True
         return False
@@ -351,7 +351,6 @@ def nearest_points(fleet: Fleet, lower: Array, upper: Array, *, boxes: bool) -> 
     keep to boxes whatever rows they have.
     """
     private_set = fleet.local
-    assert private_set is not None  # noqa: S101  a public box cannot miss itself
     public = lower / 2.0 + upper / 2.0
     if boxes or not private_set.rows:
         public = np.clip(np.clip(public, private_set.lower, private_set.upper), lower, upper)
