@@ -412,7 +412,7 @@ def _hash_request(request: SimulationRequest, layout: Layout) -> str:
         (s.rounds, s.runs, s.lanes, s.first, s.seed, s.transcript),
         (np.array(list(layout.entries), dtype=np.int64), list(layout.entries.values())),
         (s.start, s.price0, layout.domain, layout.sigma, s.saddle, s.marks),
-        (public.lower, public.upper, public.unit, public.noisy),
+        (public.lower, public.upper, public.unit, public.noise),
         None if s.warm is None else s.warm.fingerprint,
     )
 
