@@ -62,7 +62,6 @@ COSTS: dict[str, dict[str, Any]] = {
 
 
 def stated(name: str) -> Any:
-    """A problem of the table."""
     return sv.Problem(**COSTS[name])
 
 
@@ -135,7 +134,7 @@ def test_a_sum_that_a_constraint_bounds_already_needs_no_second_noise() -> None:
     )
     how: dict[str, Any] = {"epsilon": 1, "delta": 1e-5, "hide": sv.Offset(radius=0.1, rounds=50)}
     assert sv.plan(with_cost, **how).sigma == pytest.approx(sv.plan(without, **how).sigma)
-    assert with_cost.cloud.sums.labels() == without.cloud.sums.labels()
+    assert with_cost.cloud.sums.labels == without.cloud.sums.labels
 
 
 @pytest.mark.parametrize(
@@ -183,7 +182,6 @@ def test_chargers_that_pay_for_their_load_lower_its_peak(network: str) -> None:
 
 
 def cost(formula: Any, **more: Any) -> Any:
-    """A problem of the fleet with this cost."""
     return sv.Problem(**(FLEET | {"cost": formula} | more))
 
 

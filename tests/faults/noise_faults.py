@@ -11,7 +11,7 @@ from sottovoce.network.round_arithmetic import SimulatedSampler, noisy_sigma
 from sottovoce.privacy.sampler import STEPS, Released, Sampler, SecureSampler
 
 LAW = "test_few_draws_are_gaussian_independent_fresh_and_on_every_output"
-EACH_DRAW = "test_every_draw_is_released_once_as_it_came_however_large"
+EACH_DRAW = "test_every_draw_is_released_once_as_it_came"
 
 
 def source(change: Any) -> Any:
@@ -152,14 +152,13 @@ NOISE = (
     Fault("copies share the pool", "copy of a sampler", with_pool,
           "test_copies_and_pickles_carry_no_noise"),
     Fault("noise drawn after what is said is known", "noise drawn ahead", returning(),
-          "test_noise_is_drawn_before_what_is_said_in_its_round_is_known"),
+          "test_noise_is_drawn_before_its_round_is_known"),
     Fault("noise added to the wrong sum", "totals", changed(lambda total: np.roll(total, 1)),
-          "test_the_same_contributions_and_noise_give_the_same_release_as_solve_"
-          "bit_for_bit[paper]"),
+          "test_releases_have_the_bits_of_simulate[paper]"),
     Fault("cloud's sampler made with less noise than planned", "deployed sampler", changed(Weaker),
           "test_the_cloud_adds_the_planned_sigma_to_every_kind_of_output[joint]"),
     Fault("sigma of later outputs too small", "sigma of a release", changed(less),
-          "test_what_is_sent_has_independent_gaussian_noise_of_the_planned_sigma[paper]"),
+          "test_what_is_sent_has_gaussian_noise_of_the_plan[paper]"),
     Fault("simulated noise in a real run", "deployed sampler",
           lambda _: lambda plan: SimulatedSampler(noisy_sigma(plan), 1, done=0),
           "test_secure_runs_differ_and_store_integers_whose_noise_has_the_right_size"),

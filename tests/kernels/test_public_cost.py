@@ -24,7 +24,6 @@ KINDS = ("smooth", "one", "peak", "norm")
 
 
 def drawn(kind: str, seed: int) -> tuple[PublicCost, Any, Any]:
-    """A random cost, and the same in cvxpy with its variable."""
     rng = np.random.default_rng(seed)
     m = 1 if kind == "one" else int(rng.integers(2, 6))
     symbols = tuple(symbol(f"u{i}") for i in range(m))
@@ -96,9 +95,7 @@ def test_a_step_in_any_metric_costs_no_more_than_cvxpys(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_every_build_takes_the_same_step_to_the_bit(
-    kind: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_every_build_takes_the_same_step(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     steps: list[Any] = []
     for build in BUILDS:
         for _ in use_build(build, monkeypatch):

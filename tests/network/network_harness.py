@@ -6,7 +6,8 @@ import asyncio
 import logging
 import socket
 from collections.abc import AsyncIterator, Coroutine
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,7 @@ from sottovoce.network.protocol.receipt import ReceiptSigner
 from sottovoce.network.round_arithmetic import Rounds
 from sottovoce.network.run_service import RunService
 from sottovoce.network.setup import make_config, parties_of, setup_of
-from sottovoce.paper.paper_release import RELEASE
+from sottovoce.paper.tikhonov import RELEASE
 from sottovoce.privacy.adjacency import Adjacency, Trajectory
 from sottovoce.privacy.noise_plan import NoisePlan, Output, OutputKind
 from sottovoce.privacy.sampler import Sampler
@@ -64,7 +65,7 @@ def plan_for(
     cloud = problem.cloud
     per_agent = np.ones(cloud.agents)
     kind: OutputKind = "sum" if method == "joint" else "value"
-    names = cloud.sums.labels() if method == "joint" else cloud.row_labels()
+    names = cloud.sums.labels if method == "joint" else cloud.row_labels()
     outputs = [Output(name=name, kind=kind, sigma=sigma, row=row) for row, name in enumerate(names)]
     if method == "paper":
         from plans import coupled_entries  # not there for processes started in this folder
@@ -281,11 +282,12 @@ async def some_rounds(
     until: int,
     *,
     parties: list[list[int]] | None = None,
+    store: Path | str | None = None,
     **settings: Any,
 ) -> None:
     """Serve with new agents until a round or the end; nothing survives but files."""
     allow = settings.get("seed") is not None
-    async with serving(plan, keys, folder / "run.db", **settings) as cloud:
+    async with serving(plan, keys, store or folder / "run.db", **settings) as cloud:
         agents = [
             member(problem, party, cloud, keys, folder, allow_simulated=allow)
             for party in parties or [[i] for i in range(1, problem.agents + 1)]
@@ -330,6 +332,49 @@ async def peer(
         url = f"wss://127.0.0.1:{cloud.port}"
         async with session.ws_connect(url, protocols=PROTOCOLS, **settings) as socket:
             yield Peer(socket)
+
+
+@dataclass(frozen=True)
+class Site:
+    """What a run needs: a problem, the keys of all parties, and a folder of the test."""
+
+    problem: Problem
+    keys: Path
+    folder: Path
+
+    @property
+    def store(self) -> Path:
+        return self.folder / "run.db"
+
+    def plan(self, **settings: Any) -> NoisePlan:
+        return plan_for(self.problem, **settings)
+
+    def serving(
+        self, plan: NoisePlan | None = None, /, **settings: Any
+    ) -> AbstractAsyncContextManager[Cloud]:
+        return serving(plan or self.plan(), self.keys, self.store, **settings)
+
+    def halves(
+        self, plan: NoisePlan | None = None, /, **settings: Any
+    ) -> AbstractAsyncContextManager[tuple[Cloud, Helper]]:
+        return halves(plan or split_plan(self.problem), self.keys, self.folder, **settings)
+
+    def member(self, cloud: Cloud | int, *numbers: int, **settings: Any) -> Agent:
+        return member(self.problem, list(numbers), cloud, self.keys, self.folder, **settings)
+
+    def peer(
+        self, cloud: RunService[Any], who: str = "agents/8", **settings: Any
+    ) -> AbstractAsyncContextManager[Peer]:
+        return peer(cloud, self.keys, who, **settings)
+
+    async def page(self, cloud: RunService[Any], who: str, path: str) -> tuple[int, str]:
+        return await page(cloud, self.keys, who, path)
+
+    async def play(self, plan: NoisePlan, **settings: Any) -> tuple[CloudResult, Any]:
+        return await play(self.problem, plan, self.keys, self.folder, **settings)
+
+    async def some_rounds(self, plan: NoisePlan, until: int, **settings: Any) -> None:
+        await some_rounds(self.problem, plan, self.keys, self.folder, until, **settings)
 
 
 async def page(cloud: RunService[Any], keys: Path, who: str, path: str) -> tuple[int, str]:

@@ -16,7 +16,19 @@ from typing import Any
 import numpy as np
 import pytest
 import typer
-from network_harness import completed, free_port, member, plan_for, run, serving, words_of
+from network_harness import (
+    Site,
+    completed,
+    free_port,
+    member,
+    plan_for,
+    reached,
+    run,
+    serving,
+    some_rounds,
+    taking_part,
+    words_of,
+)
 from test_canary import CANARIES, spellings
 from test_canary import problem as canary_problem
 from test_store import record, released
@@ -36,7 +48,6 @@ from sottovoce.errors import (
     UnavailableError,
 )
 from sottovoce.network import journal_place, run_service
-from sottovoce.network.agent import Agent
 from sottovoce.network.cloud import Cloud
 from sottovoce.network.failures import DiskError, HaltedError, LeasedError, StoreError
 from sottovoce.network.journal import Journal
@@ -72,9 +83,7 @@ def granted(url: str, problem: Problem) -> Ledger:
     return ledger
 
 
-def test_a_store_says_the_same_in_postgresql_as_in_a_file(
-    url: str, tmp_path: Path, paper: Problem
-) -> None:
+def test_postgresql_stores_what_a_file_stores(url: str, tmp_path: Path, paper: Problem) -> None:
     places = [url, str(tmp_path / "run.db")]
     for place in places:
         store = CloudStore(place, keep_states=True)
@@ -199,9 +208,7 @@ def test_one_process_at_a_time_holds_the_lease_and_gives_it_back(url: str) -> No
     second.close()
 
 
-def test_a_start_that_takes_longer_than_the_lease_keeps_it_until_its_owner_ticks(
-    url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_slow_start_keeps_its_lease(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(journal_place, "LEASE_SECONDS", 0.3)
     slow = CloudStore(url)
     time.sleep(1.0)
@@ -282,23 +289,17 @@ def test_a_ledger_spends_refuses_and_fences_as_a_file_does(url: str, tmp_path: P
     assert histories[0] == histories[1]
 
 
-def test_rounds_and_fences_in_one_database_are_one_transaction(
-    server: Server, url: str, paper: Problem, keys: Path, tmp_path: Path
-) -> None:
-    ledger = granted(url, paper)
-
-    async def main() -> None:
-        place = f"{url}?schema=run1"
-        settings = {"rounds": 6, "ledger": ledger, "keep_states": True}
-        async with serving(plan_for(paper), keys, place, **settings) as cloud:
-            assert cloud._fence is None  # the journal raises it
-            await completed(cloud, member(paper, ALL, cloud, keys, tmp_path))
-
-    run(main())
+async def test_rounds_and_fences_are_one_transaction(site: Site, server: Server, url: str) -> None:
+    ledger = granted(url, site.problem)
+    place = f"{url}?schema=run1"
+    settings = {"rounds": 6, "ledger": ledger, "keep_states": True}
+    async with serving(site.plan(), site.keys, place, **settings) as cloud:
+        assert cloud._fence is None  # the journal raises it
+        await completed(cloud, site.member(cloud, *ALL))
     transactions = server.rows(url, "SELECT xmin FROM run1.rounds WHERE k = 6")
     assert server.rows(url, "SELECT xmin, fence FROM runs") == [(*transactions[0], 6)]
     store = CloudStore(f"{url}?schema=run2")
-    assert store.join(ledger.begin("r", plan_for(paper).charges(), rounds=0, digest=lambda k: None))
+    assert store.join(ledger.begin("r", site.plan().charges(), rounds=0, digest=lambda k: None))
     server.rows(url, "UPDATE runs SET fence = 1 WHERE run_id = 'r'")  # by another cloud
     with pytest.raises(RollbackError):
         store.commit(record(1), released())
@@ -306,57 +307,36 @@ def test_rounds_and_fences_in_one_database_are_one_transaction(
     assert summarise(f"{url}?schema=run2").rounds == 0  # nothing is left of it
 
 
-def test_a_restored_database_is_refused_by_a_ledger_elsewhere_or_a_marker(
-    server: Server, paper: Problem, keys: Path, tmp_path: Path
-) -> None:
-    ledgers = {"file": granted(str(tmp_path / "ledger.db"), paper), "marker": None}
-    for kind, ledger in ledgers.items():
-        url, folder = server.database(), tmp_path / kind
+def test_a_restored_database_is_refused_by_ledger_or_marker(site: Site, server: Server) -> None:
+    for kind, ledger in {
+        "file": granted(str(site.folder / "ledger.db"), site.problem),
+        "mark": None,
+    }.items():
+        folder, url = site.folder / kind, server.database()
         folder.mkdir()
-        mark = f"?mark={folder / 'run.mark'}" if kind == "marker" else ""
-        _some_rounds(paper, keys, url + mark, folder, ledger, until=2)
+        where = (site.problem, site.plan(), site.keys, folder)
+        settings: dict[str, Any] = {"rounds": 6, "parties": [ALL], "ledger": ledger}
+        mark = f"?mark={folder / 'run.mark'}" if ledger is None else ""
+        run(some_rounds(*where, 2, store=url + mark, **settings))
         backup = server.database(copy_of=url)
-        _some_rounds(paper, keys, url + mark, folder, ledger, until=6)
-        expected = RollbackError if ledger is not None else StoreError
+        run(some_rounds(*where, 6, store=url + mark, **settings))
+        expected = StoreError if ledger is None else RollbackError
         with pytest.raises(expected, match=r"rolled back|old backup"):
-            _some_rounds(paper, keys, backup + mark, folder, ledger, until=6)
+            run(some_rounds(*where, 6, store=backup + mark, **settings))
 
 
-def test_a_ledger_in_the_restored_database_rolls_back_with_it_and_an_agent_proves_it(
-    server: Server, url: str, paper: Problem, keys: Path, tmp_path: Path
-) -> None:
-    _some_rounds(paper, keys, url, tmp_path, granted(url, paper), until=2)
+def test_an_agent_proves_a_ledger_rolled_back(site: Site, server: Server, url: str) -> None:
+    granted(url, site.problem)
+
+    def rounds(url: str, until: int) -> None:
+        where = (site.problem, site.plan(), site.keys, site.folder)
+        run(some_rounds(*where, until, store=url, rounds=6, parties=[ALL], ledger=Ledger(url)))
+
+    rounds(url, 2)
     backup = server.database(copy_of=url)
-    _some_rounds(paper, keys, url, tmp_path, Ledger(url), until=6)
+    rounds(url, 6)
     with pytest.raises(HaltedError):  # as docs/how-to/scale.md says: only receipts are left
-        _some_rounds(paper, keys, backup, tmp_path, Ledger(backup), until=6)
-
-
-def _some_rounds(
-    problem: Problem, keys: Path, store: str, folder: Path, ledger: Ledger | None, *, until: int
-) -> None:
-    async def main() -> None:
-        cloud = serving(plan_for(problem), keys, store, rounds=6, ledger=ledger)
-        async with cloud as started:
-            await _until(started, member(problem, ALL, started, keys, folder), until)
-
-    run(main())
-
-
-async def _until(cloud: Cloud, agent: Agent, rounds: int) -> None:
-    tasks: list[asyncio.Task[Any]] = [
-        asyncio.create_task(agent.run()),
-        asyncio.create_task(cloud.finished()),
-    ]
-    try:
-        while cloud.round < rounds and not tasks[1].done():
-            await asyncio.sleep(0.002)
-        if tasks[1].done():
-            tasks[1].result()
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        rounds(backup, 6)
 
 
 async def test_a_standby_says_so_and_listens_once_the_lease_is_given_back(
@@ -377,26 +357,25 @@ async def test_a_standby_says_so_and_listens_once_the_lease_is_given_back(
 
 
 async def test_a_cloud_that_loses_its_lease_while_it_starts_stands_by_and_blames_nobody(
+    site: Site,
     server: Server,
     url: str,
-    paper: Problem,
-    keys: Path,
-    tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """Another one that released a round meanwhile leaves a fence beyond what this one has read."""
-    plan, ledger = plan_for(paper), granted(url, paper)
+    plan, ledger = site.plan(), granted(url, site.problem)
     settings: dict[str, Any] = {"rounds": 60, "ledger": ledger, "seed": 1}
     check = check_store
-    other = Cloud(plan, keys=keys, store=url, **settings)
-    everybody = member(paper, ALL, free_port(), keys, tmp_path, allow_simulated=True)
+    other = Cloud(plan, keys=site.keys, store=url, **settings)
+    everybody = member(site.problem, ALL, free_port(), site.keys, site.folder, allow_simulated=True)
 
     async def overtake() -> None:
         server.rows(url, "UPDATE lease SET token = '', expires = clock_timestamp()")
         await other.start()
         everybody.cloud = f"wss://127.0.0.1:{other.port}"
-        await _until(other, everybody, 3)
+        async with taking_part(everybody):
+            await reached(other, 3)
         await other.stop()
 
     def overtaken(*words: Any) -> None:
@@ -407,7 +386,7 @@ async def test_a_cloud_that_loses_its_lease_while_it_starts_stands_by_and_blames
 
     monkeypatch.setattr(run_service, "check_store", overtaken)
     with caplog.at_level(logging.INFO):
-        async with serving(plan, keys, url, **settings) as cloud:
+        async with serving(plan, site.keys, url, **settings) as cloud:
             assert cloud.round >= 3
     assert caplog.text.count("standby") == 1
 
@@ -508,9 +487,7 @@ def test_a_server_that_does_not_wait_for_its_disk_is_refused() -> None:
         server.remove()
 
 
-def test_a_lost_connection_ends_a_write_with_an_error_that_may_pass(
-    server: Server, url: str
-) -> None:
+def test_a_lost_connection_ends_a_write_with_a_passing_error(server: Server, url: str) -> None:
     store, ledger = CloudStore(url), Ledger(url)
     ledger.grant("pump", 1.0, 1e-6, hide="trajectory", radius=1.0)
     fence = ledger.begin("run", COST, rounds=0, digest=lambda k: None)
@@ -535,11 +512,11 @@ def test_a_lost_connection_ends_a_write_with_an_error_that_may_pass(
 def test_check_setup_looks_at_store_and_ledger_and_makes_neither(
     url: str, server: Server, tmp_path: Path, keys: Path
 ) -> None:
-    options = CloudOptions(keys=keys, store=url, ledger=url, rounds=20)
     paper = Path(__file__).parents[2] / "examples" / "paper"
+    options = CloudOptions(problem=paper, keys=keys, store=url, ledger=url, rounds=20)
 
     def row(name: str) -> tuple[str, str]:
-        checks = dict(CHECKS["cloud"][1](paper, options))
+        checks = dict(CHECKS["cloud"][1](options))
         found = carry_out((name, checks[name]))
         assert PASSWORD not in found["detail"]
         return found["status"], found["detail"]
@@ -551,5 +528,5 @@ def test_check_setup_looks_at_store_and_ledger_and_makes_neither(
     Ledger(url).grant(names, 1.1, 0.05, hide="trajectory", radius=1.0)
     assert "is of a run, running" in row("store")[1]
     assert row("budgets")[0] == "ok"
-    options = CloudOptions(keys=keys, store=url.replace(str(server.port), "1"))
+    options = CloudOptions(problem=paper, keys=keys, store=url.replace(str(server.port), "1"))
     assert row("store")[0] == "missing"

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from msgspec.structs import replace
-from network_harness import split_plan
+from network_harness import Site, halves, member, run, split_plan
 from test_cloud_machine import HASH, KEY, Table, hello, setup
 
 from sottovoce.algorithm.dual_averaging import DualAveraging
@@ -19,6 +22,7 @@ from sottovoce.network.protocol.codec import MASK_HEAD, mask_of, pack_whole
 from sottovoce.network.protocol.messages import Code, Contribution, Error, Masked, Welcome
 from sottovoce.network.protocol.receipt import ReceiptSigner
 from sottovoce.network.setup import make_config
+from sottovoce.network.store import summarise
 from sottovoce.privacy.adjacency import Adjacency, Everything, Offset, Trajectory
 from sottovoce.privacy.sampler import SecureSampler
 from sottovoce.problem.problem import Problem
@@ -142,11 +146,35 @@ def test_a_held_agent_counts_with_the_mask_of_the_round_it_spoke_in() -> None:
         (Everything(rounds=9), True),
     ],
 )
-def test_the_helper_goes_by_its_own_plan_in_what_may_count_again(
-    hide: Adjacency, covered: bool, paper: Problem
-) -> None:
+def test_the_helper_goes_by_its_own_plan(hide: Adjacency, covered: bool, paper: Problem) -> None:
     plan = split_plan(paper, hide=hide)
     config = make_config(plan, DualAveraging(), rounds=9, noise="secure", run_id="r")
     keys = Keys(((1,),))
     sampler = SecureSampler(plan.sigma)
     assert HelperRounds(plan, config, keys.helper, sampler).hold is covered
+
+
+# --- A cloud in two halves over real sockets: it runs, and neither half sees a contribution ---
+
+
+async def played(
+    problem: Problem, keys: Path, folder: Path, parties: list[list[int]], **settings: Any
+) -> Any:
+    async with halves(split_plan(problem), keys, folder, **settings) as (cloud, helper):
+        agents = [member(problem, party, cloud, keys, folder) for party in parties]
+        tasks = [asyncio.create_task(agent.run()) for agent in agents]
+        done = asyncio.create_task(cloud.finished(linger=10))
+        await asyncio.wait([*tasks, done], return_when=asyncio.FIRST_EXCEPTION)
+        result = await done
+        await asyncio.gather(*tasks)
+        assert helper.round == result.rounds
+    return result
+
+
+@pytest.mark.parametrize("parties", [[[i] for i in range(1, 8)], [[1, 2, 3], [4, 5, 6, 7]]])
+def test_a_split_cloud_runs_to_its_end(split_site: Site, parties: list[list[int]]) -> None:
+    result = run(played(split_site.problem, split_site.keys, split_site.folder, parties, rounds=20))
+    assert result.rounds == 20
+    assert np.isfinite(result.price).all()
+    assert not result.refused
+    assert summarise(split_site.store).status == "done"

@@ -12,8 +12,8 @@ from sottovoce.errors import ProblemError
 from sottovoce.formula.canonical import canonical, expand
 from sottovoce.formula.expression import symbol
 from sottovoce.problem import gallery
-from sottovoce.problem.gallery.chargers import CONNECTOR_KW
-from sottovoce.problem.numeric import numeric_of
+from sottovoce.problem.gallery import CONNECTOR_KW
+from sottovoce.problem.numeric import Numeric
 
 
 def test_the_gallery_has_these_names() -> None:
@@ -56,19 +56,14 @@ def test_the_papers_problem_is_the_one_printed_in_the_paper() -> None:
     assert set(problem.cloud.lower()) == {-10.0}
     assert set(problem.cloud.upper()) == {10.0}
     assert dict(problem.privacy) == {"epsilon": "ln(3)", "delta": 0.05, "radius": 1.0}
-    assert dict(problem.schedule) == {
-        "gamma_bar": 5e-4,
-        "alpha_bar": 0.2,
-        "c1": "1/3",
-        "c2": "1/4",
-    }
+    assert dict(problem.schedule) == {"gamma_bar": 5e-4, "alpha_bar": 0.2, "c1": "1/3", "c2": "1/4"}
 
 
 @pytest.mark.parametrize("name", [name for name in gallery.names() if gallery.known(name)])
 def test_a_known_optimum_meets_the_conditions_of_optimality(name: str) -> None:
     optimum = gallery.known(name)
     assert optimum is not None
-    numeric = numeric_of(gallery.get(name))
+    numeric = Numeric(gallery.get(name), local=True)
     x, mu = np.array(optimum.x), np.zeros(numeric.equality.size)
     mu[: numeric.rows] = optimum.mu
     if mu.size > numeric.rows:  # the book prints a row of one agent's set among the others

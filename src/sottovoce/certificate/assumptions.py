@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Literal
@@ -19,7 +18,7 @@ from sottovoce.formula.canonical import negate
 from sottovoce.formula.curvature import curvature
 from sottovoce.formula.expression import ZERO, Expression
 from sottovoce.problem.constraints import numbered
-from sottovoce.problem.fleets import Fleet, fleets_of
+from sottovoce.problem.fleets import fleets_of
 from sottovoce.problem.groups import Group
 from sottovoce.problem.problem import CloudView, Problem
 
@@ -83,8 +82,6 @@ def public_assumptions(cloud: CloudView, domain: Sequence[Group]) -> Iterator[As
                     term = h if sign > 0 else negate(h)
                     yield from _of_term(family.label(t), first + t, term, [boxes[part.group.name]])
     yield from _regions(cloud, domain)
-    if cloud.cost is not None:
-        yield _convex_cost(cloud, domain)
     point = slater_point(cloud, domain)
     yield Assumption(name="Slater's condition", status=point.status, detail=point.detail)
 
@@ -122,31 +119,24 @@ def _proven_row(label: str, row: int) -> Iterator[Assumption]:
 
 
 def _regions(cloud: CloudView, domain: Sequence[Group]) -> Iterator[Assumption]:
-    if not cloud.sums.regions:
+    """Whether regions and the public cost are convex on all values that their sums can take."""
+    if not (cloud.sums.regions or cloud.sums.costs):
         return
     ranges = sum_ranges(cloud.sums, domain)
+
+    def judged(phi: Expression, symbols: Sequence[Expression], rows: Sequence[int]) -> Judgement:
+        return convexity(phi, {s: ranges[o] for s, o in zip(symbols, rows, strict=True)})
+
     for region in cloud.sums.regions:
-        name = f"convexity of the set of {region.name}"
-        if curvature(region.phi).is_convex:
-            detail = "convex by its form"
-            yield Assumption(name=name, status="proven", detail=detail, row=region.stated)
-            continue
-        box = {s: ranges[row] for s, row in zip(region.symbols, region.rows, strict=True)}
-        yield _assumption(name, convexity(region.phi, box), region.stated)
-
-
-def _convex_cost(cloud: CloudView, domain: Sequence[Group]) -> Assumption:
-    """Whether the public cost is convex on all values that its sums can take: the worst term."""
-    ranges = sum_ranges(cloud.sums, domain)
-    judgements = [
-        convexity(
-            term.formula, {s: ranges[o] for s, o in zip(term.symbols, term.rows, strict=True)}
-        )
-        for term in cloud.sums.costs
-    ]
-    order = ("proven", "note", "numerical", "fails")
-    worst = max(judgements, key=lambda judgement: order.index(judgement.status))
-    return _assumption("convexity of the public cost", worst)
+        judgement = Judgement(status="proven", detail="convex by its form")
+        if not curvature(region.phi).is_convex:
+            judgement = judged(region.phi, region.symbols, region.rows)
+        yield _assumption(f"convexity of the set of {region.name}", judgement, region.stated)
+    if cloud.sums.costs:
+        judgements = [judged(t.formula, t.symbols, t.rows) for t in cloud.sums.costs]
+        order = ("proven", "note", "numerical", "fails")
+        worst = max(judgements, key=lambda judgement: order.index(judgement.status))
+        yield _assumption("convexity of the public cost", worst)
 
 
 def convex_sums(
@@ -180,7 +170,7 @@ def private_assumptions(
     Unless all that is public is ``sound`` there is no saddle point to look for.
     """
     strict = True
-    known = _objectives_by_template(problem, domain)
+    by_template = _objectives_by_template(problem, domain)
     for group, objective, code, box, local in zip(
         problem.groups, problem.objectives, problem.code, domain, problem.local, strict=True
     ):
@@ -195,12 +185,12 @@ def private_assumptions(
         # Where the agent can be: its objective is evaluated nowhere else.
         low, high = np.maximum(box.lower, local.lower), np.minimum(box.upper, local.upper)
         inside = [replace(group, lower=low, upper=np.maximum(low, high))]
-        convex = known.get(group.name) or _judge(convexity, objective, inside)
+        convex = by_template.get(group.name) or _judge(convexity, objective, inside)
         strict &= convex.strict and objective.symbols >= set(group.symbols)
         sound &= convex.status != "fails"
         yield _assumption(f"convexity of the objective of {group.name}", convex)
         smooth = Judgement(status="proven", detail=SMOOTH)
-        if group.name not in known:
+        if group.name not in by_template:
             smooth = _judge(partial(smoothness, order=1), objective, inside)
         yield _assumption(f"smoothness of the objective of {group.name}", smooth)
     if sound and any(not o.plain(g) for g, o in zip(problem.groups, problem.local, strict=True)):
@@ -224,35 +214,14 @@ def _local_slater(problem: Problem) -> Assumption:
 
 
 def _objectives_by_template(problem: Problem, domain: Sequence[Group]) -> dict[str, Judgement]:
-    """Objectives of named agents proven convex and smooth once per template, by agents' names."""
-    named: defaultdict[tuple[Expression, int], list[Fleet]] = defaultdict(list)
+    """Objectives of named agents proven convex and smooth once per fleet, by agents' names."""
+    judgements: dict[str, Judgement] = {}
     for fleet in problem.fleets:
-        if fleet.objective.symbols and not isinstance(fleet.columns, slice):
-            named[fleet.objective, fleet.group.dim].append(fleet)
-    known: dict[str, Judgement] = {}
-    for (objective, _), fleets in named.items():
-        places = [place for fleet in fleets for place in fleet.places]
-        together = _together([fleet.within(domain) for fleet in fleets], objective.symbols)
-        judgement = _convex_and_smooth(objective, together, order=1) if len(places) > 1 else None
-        if judgement is not None:
-            known |= {problem.groups[place].name: judgement for place in places}
-    return known
-
-
-def _together(groups: Sequence[Group], used: Set[Expression]) -> Group:
-    """Groups of one template as one, with the parameters ``used``."""
-    first = groups[0]
-    return replace(
-        first,
-        count=sum(group.count for group in groups),
-        lower=np.concatenate([group.lower for group in groups]),
-        upper=np.concatenate([group.upper for group in groups]),
-        parameters={
-            s: np.concatenate([group.parameters[s] for group in groups])
-            for s in first.parameters
-            if s in used
-        },
-    )
+        if fleet.objective.symbols and len(fleet.places) > 1:
+            convex = _convex_and_smooth(fleet.objective, fleet.within(domain), order=1)
+            if convex is not None:
+                judgements |= {problem.groups[place].name: convex for place in fleet.places}
+    return judgements
 
 
 def _of_term(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
@@ -18,7 +18,7 @@ from sottovoce.privacy.gaussian import Attacker
 from sottovoce.privacy.statement import down, feasibility_data, hidden, not_covered, up
 from sottovoce.privacy.trust import TRUST_STATEMENTS, trust_of
 from sottovoce.simulation.summary import constraint_violations
-from sottovoce.tables import PlainTable, cut
+from sottovoce.tables import PlainTable, cut, framed_table
 
 if TYPE_CHECKING:
     from sottovoce.certificate.certificate import Certificate
@@ -66,7 +66,7 @@ def certificate_data(certificate: Certificate) -> dict[str, object]:
         "domain": [_box_data(g) for g in certificate.domain],
         "original_domain": [_box_data(g) for g in certificate.cloud.groups],
         "sums": list(_sum_rows(certificate)),
-        "outputs": certificate.cloud.sums.labels(),
+        "outputs": certificate.cloud.sums.labels,
         "sensitivity": {
             "largest": S.largest(),
             "gap": S.gap(),
@@ -102,7 +102,7 @@ def _assumption_table(certificate: Certificate) -> PlainTable:
             (a.name, a.status, f"{a.detail} at {witness}" if a.witness is not None else a.detail)
         )
     columns = ("assumption", "status", "how")
-    return _framed_table("Assumptions of the paper's Theorem 1", columns, rows, words=True)
+    return framed_table("Assumptions of the paper's Theorem 1", columns, rows, words=True)
 
 
 def _domain_table(certificate: Certificate) -> PlainTable:
@@ -112,13 +112,7 @@ def _domain_table(certificate: Certificate) -> PlainTable:
         for original, tightened in zip(certificate.cloud.groups, certificate.domain, strict=True)
         for c, component in enumerate(original.symbols[:_MOST_ROWS])
     ]
-    return _framed_table(title, ("agent", "original", "tightened"), rows, words=True)
-
-
-def _framed_table(
-    title: str, columns: tuple[str, ...], rows: Iterable[tuple[str, ...]], *, words: bool = False
-) -> PlainTable:
-    return PlainTable(title=title, columns=columns, rows=tuple(rows), framed=True, words=words)
+    return framed_table(title, ("agent", "original", "tightened"), rows, words=True)
 
 
 def _format_range(group: Group, c: int) -> str:
@@ -127,7 +121,7 @@ def _format_range(group: Group, c: int) -> str:
 
 def _sum_rows(certificate: Certificate) -> Iterator[dict[str, str | None]]:
     """Yield every sum, and every constraint that became none, in words."""
-    sums, labels = certificate.cloud.sums, certificate.cloud.sums.labels()
+    sums, labels = certificate.cloud.sums, certificate.cloud.sums.labels
     jointly = {row: (r.symbols, r.rows, r.phi) for r in sums.regions for row in r.rows}
     jointly |= {row: (t.symbols, t.rows, t.formula) for t in sums.costs for row in t.rows}
     costs = {row for term in sums.costs for row in term.rows}
@@ -191,11 +185,11 @@ def _sum_table(certificate: Certificate) -> PlainTable:
     rows = [tuple(cell or "none" for cell in row.values()) for row in listed[:_MOST_ROWS]]
     if len(listed) > _MOST_ROWS:
         rows.append((f"... {len(listed) - _MOST_ROWS} more", "", "", "", ""))
-    return _framed_table(title, columns, rows, words=True)
+    return framed_table(title, columns, rows, words=True)
 
 
 def _sensitivity_table(certificate: Certificate) -> PlainTable:
-    S, labels = certificate.sensitivity, certificate.cloud.sums.labels()
+    S, labels = certificate.sensitivity, certificate.cloud.sums.labels
     if S.agents > _MOST_ROWS:
         peaks = list(zip(labels, S.largest(), strict=True))[:_MOST_ROWS]
         rows = [(label, f"worst of {S.agents:,}", up(peak, 9), "") for label, peak in peaks]
@@ -206,7 +200,7 @@ def _sensitivity_table(certificate: Certificate) -> PlainTable:
             (labels[o], names[agent], up(upper[o, agent], 9), down(attained[o, agent], 9))
             for o, agent in np.argwhere(upper > 0)
         ]
-    return _framed_table(
+    return framed_table(
         "Sensitivity S of outputs to agents: certified bound and largest value attained "
         f"(largest gap {up(100 * S.gap(), 3)}%)",
         ("output", "agent", "certified", "attained"),
@@ -309,7 +303,7 @@ def result_table(result: Result) -> PlainTable:
         for name, values in _final_quantiles(result).items()
         if values is not None and name not in _IN_SUMMARY
     ]
-    return _framed_table(title, ("after the last round", "5%", "median", "95%"), rows)
+    return framed_table(title, ("after the last round", "5%", "median", "95%"), rows)
 
 
 def status_table(summary: RunSummary) -> PlainTable:
@@ -354,4 +348,4 @@ def status_table(summary: RunSummary) -> PlainTable:
         "held": f"{summary.held:,} agent-rounds",
         "refused, clipped": refused or "none",
     }
-    return _framed_table("", (), rows.items(), words=True)
+    return framed_table("", (), rows.items(), words=True)

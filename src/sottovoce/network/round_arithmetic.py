@@ -93,7 +93,7 @@ class Rounds:
     ) -> None:
         require_release(plan, algorithm)
         if warm is not None:
-            warm.require_use(algorithm, plan.cloud.sums.labels())
+            warm.require_use(algorithm, plan.cloud.sums.labels)
         self._release: CloudRelease
         self._state: CloudState
         if isinstance(algorithm, GradientSteps):
@@ -110,7 +110,7 @@ class Rounds:
     def prepare(self) -> None:
         """Draw the noise of rounds to come, before their contributions are known."""
         if isinstance(self._sampler, SecureSampler):
-            draw_ahead(self._sampler)
+            self._sampler.draw_ahead()
 
     def restart(self, sampler: Sampler) -> None:
         """Begin another run, from round 1."""
@@ -238,7 +238,7 @@ class PriceState:
         target = None if feasible is None else feasible.target
         self._public = public_sums(plan.cloud.sums, plan.domain, plan.released_sigma, target)
         self._algorithm, self._warm = algorithm, warm
-        self._labels = plan.cloud.sums.labels()
+        self._labels = plan.cloud.sums.labels
         self._shares = noisy_shares(algorithm, rounds)
         self._steered, self._rounds = feasible is not None, rounds
         self.restart()
@@ -406,12 +406,6 @@ class _Sums:
         y = self._public.copy()
         y[self._noisy] = values
         return y, np.zeros(0)
-
-
-def draw_ahead(sampler: SecureSampler) -> None:
-    """Draw the next round's noise now, and that of the rounds after it meanwhile."""
-    sampler.refill(releases=1)
-    sampler.refill_beside()
 
 
 def deployed_sampler(plan: NoisePlan) -> Sampler:

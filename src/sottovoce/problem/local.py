@@ -143,25 +143,27 @@ def require_no_rows(local: Sequence[LocalSet]) -> None:
 
 def per_group(what: str, values: object, groups: Sequence[Group]) -> list[object]:
     """Return what is stated per agent or fleet, None for each where it is not stated."""
-    listed: list[object] = [None] * len(groups)
+    stated: list[object] = [None] * len(groups)
     if values is not None:
-        listed = entries(what, values, "a list with one entry per agent or fleet")
-    if len(listed) != len(groups):
+        stated = entries(what, values, "a list with one entry per agent or fleet")
+    if len(stated) != len(groups):
         raise ProblemError(
-            f"{what} must have one entry per agent or fleet ({len(groups)}), got {len(listed)}"
+            f"{what} must have one entry per agent or fleet ({len(groups)}), got {len(stated)}"
         )
-    return listed
+    return stated
 
 
-def read_start(start: object, group: Group) -> Array:
+def read_start(start: object, group: Group, what: str = "start") -> Array:
     """Return where the agents of a group start, shape (count, d): by default nearest to 0."""
     if start is None:
         same = not (group.lower.strides[0] or group.upper.strides[0])
         some = slice(1) if same else slice(None)
-        return read_states("start", np.clip(0.0, group.lower[some], group.upper[some]), group)
-    states = read_states("start", start, group)
-    if not np.all((states >= group.lower) & (states <= group.upper)):
-        raise ProblemError(f"start of {group.name} must lie in its box: move it inside the bounds")
+        return read_states(what, np.clip(0.0, group.lower[some], group.upper[some]), group)
+    states = read_states(what, start, group)
+    inside = np.all((states >= group.lower) & (states <= group.upper), axis=1)
+    if not inside.all():
+        who = group.label(int(np.argmin(inside)))
+        raise ProblemError(f"{what} of {who} must lie in its box: move it inside the bounds")
     return states
 
 
