@@ -104,7 +104,7 @@ def test_every_build_takes_the_same_step(kind: str, monkeypatch: pytest.MonkeyPa
                 cost, *_ = drawn(kind, seed)
                 low, high = np.array(cost.bounds).T
                 ones = np.ones(low.size)
-                public = PublicSum(lower=low, upper=high, unit=ones, noisy=ones, regions=(cost,))
+                public = PublicSum(lower=low, upper=high, unit=ones, noise=ones, regions=(cost,))
                 cloud = CloudKernel(public, DualAveraging(), planned=True)
                 v = 4.0 * np.random.default_rng(200 + seed).normal(size=low.size)
                 taken.append(cloud.nearest(v, priced=True))

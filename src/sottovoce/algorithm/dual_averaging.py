@@ -32,7 +32,7 @@ class DualAveraging:
         doubt: regularisation, as a share of the accumulated noise, of directions without a slope
             estimate. More is slower, less lets noise drive prices where agents saturate.
         reach: largest step on evidence beyond noise, in multiples of the spread of prices: growth
-            per round until sums respond. With noise four times as much in the first ten rounds.
+            per round until sums respond. Twice as much in the first rounds.
         theta: the weight of the agents' proximal terms, as a share of what the sums are worth to
             them: it keeps agents without curvature from jumping between ends of their boxes.
         start: the worth ``lambda sigma`` of the first step, in the unit of the objective. Small:

@@ -73,7 +73,7 @@ class PublicSum:
     lower: ArrayLike  # the least value of every sum, ``-inf`` if there is none or in a region
     upper: ArrayLike  # the largest; a point has ``lower == upper``
     unit: ArrayLike  # sigma of every sum; where there is no noise, any positive size of the sum
-    noisy: ArrayLike  # 1 for a noisy sum, 0 for one without noise
+    noise: ArrayLike  # sigma over the range of every sum, 0 for one without noise
     regions: Sequence[Ball | Level | PublicCost] = ()  # over disjoint groups of sums
 
 
@@ -86,20 +86,17 @@ def public_sums(
     all of it.
     """
     known = np.zeros(sums.count) if sigma is None or sigma.size != sums.count else sigma
-    unit = np.array(known)
-    ranges: list[tuple[float, float]] = []
-    if sums.regions or sums.costs or not np.all(known > 0.0):
-        ranges = sum_ranges(sums, domain)
-        low, high = np.array(ranges).T
-        width, size = high - low, np.maximum(np.abs(low), np.abs(high))
-        movable = np.isfinite(width) & (width > _RANGE_ROUNDING * size)
-        unit = np.where(known > 0.0, known, np.where(movable, width, 1.0))
+    ranges = sum_ranges(sums, domain)
+    low, high = np.array(ranges).reshape(-1, 2).T
+    width, size = high - low, np.maximum(np.abs(low), np.abs(high))
+    movable = np.isfinite(width) & (width > _RANGE_ROUNDING * size)
+    width = np.where(movable, width, np.where(known > 0.0, known, 1.0))
     aimed = TargetSet.whole(sums) if target is None else target
     return PublicSum(
         lower=np.array(aimed.lower),
         upper=np.array(aimed.upper),
-        unit=unit,
-        noisy=np.where(known > 0.0, 1.0, 0.0),
+        unit=np.where(known > 0.0, known, width),
+        noise=known / width,
         regions=(
             *(_region(r, ranges, m) for r, m in zip(sums.regions, aimed.tightening, strict=True)),
             *(_cost(term, ranges, aimed) for term in sums.costs),

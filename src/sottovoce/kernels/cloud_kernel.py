@@ -65,7 +65,7 @@ class CloudKernel:
         self._work = np.zeros(kernel.project_work(p))
         arrays = {
             "price": self.price, "answer": self.answer, "released": self.released,
-            "memory": self.memory, "unit": unit, "noise": np.array(public.noisy, dtype=np.float64),
+            "memory": self.memory, "unit": unit, "noise": np.array(public.noise, dtype=np.float64),
             "lower": np.array(public.lower, dtype=np.float64),
             "upper": np.array(public.upper, dtype=np.float64),
         }  # fmt: skip

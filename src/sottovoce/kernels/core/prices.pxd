@@ -16,7 +16,6 @@ cdef double GAIN_ROUNDING, TINY, PRICE_PIVOT, PRICE_EXACT, RESIDUAL_ROUNDING, MI
 cpdef Py_ssize_t prices_work(Py_ssize_t p, Py_ssize_t entries) noexcept nogil
 cdef double row_of(DualModel* model, Py_ssize_t o, double* price) noexcept nogil
 cdef void maximise(DualModel* model, double* center, double* price, double* aim, double* work) noexcept nogil
-cdef void by_rows(DualModel* model, double* price) noexcept nogil
 cdef void by_exchange(DualModel* model, double* price, double* work) noexcept nogil
 cdef bint activate(DualModel* model, double* price, double* side) noexcept nogil
 cdef void solve_active(DualModel* model, double* side, double* goal, double* work) noexcept nogil

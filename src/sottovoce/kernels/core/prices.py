@@ -8,8 +8,8 @@ sums, diagonal. With ``b = S + H c`` the optimality condition is
 
     H l + A u = b,    l a subgradient of W at u.
 
-Intervals alone: rows one by one (H diagonal), or the primal active set method. With regions or a
-cost: in a diagonal metric D any such pair is ``u = P(z), l = D (z - P(z))`` with P the proximal
+Intervals alone: the primal active set method. With regions, a cost or a diagonal H: in a diagonal
+metric D any such pair is ``u = P(z), l = D (z - P(z))`` with P the proximal
 step of W, which is the projection on C where there is no cost. So one vector z is sought,
 ``G(z) = H l + A u - b = 0``, by Newton's method: its derivative ``H D (I - P') + A P'`` is regular
 wherever P has one. Where the step, halved up to ``PRICE_HALVINGS`` times, does not lower the
@@ -62,13 +62,10 @@ def maximise(model, center, price, aim, work):
     for o in range(p):
         right[o] = model.total[o] + row_of(model, o, center)
     model.right = right
-    if model.public_set.regions > 0:
+    if model.public_set.regions > 0 or not model.dense:
         by_regions(model, price, aim, skip(work, p))
         return
-    if not model.dense:
-        by_rows(model, price)
-    else:
-        by_exchange(model, price, skip(work, p))
+    by_exchange(model, price, skip(work, p))
     for o in range(p):
         value = (right[o] - row_of(model, o, price)) / model.recent
         lower, upper = (
@@ -76,17 +73,6 @@ def maximise(model, center, price, aim, work):
             model.public_set.upper[o] / model.unit[o],
         )
         aim[o] = min(max(value, lower), upper)
-
-
-def by_rows(model, price):
-    """Intervals and a diagonal H: every row by itself."""
-    for o in range(model.p):
-        above = model.right[o] - model.recent * model.public_set.upper[o] / model.unit[o]
-        below = model.right[o] - model.recent * model.public_set.lower[o] / model.unit[o]
-        if above > 0.0:
-            price[o] = above / model.H[o]
-        else:
-            price[o] = below / model.H[o] if below < 0.0 else 0.0
 
 
 def by_exchange(model, price, work):
@@ -189,8 +175,10 @@ def by_regions(model, price, aim, work):
             bound = fabs(model.H[o])
         model.metric[o] = bound
         largest = max(largest, bound)
-    for o in range(p):  # any D will do; a row of H that is 0 must not hide the others' residuals
-        model.metric[o] = model.recent / max(model.metric[o], MIN_ROW * largest)
+    # Beside regions any D will do; a row of H that is 0 must not hide the others' residuals.
+    least = MIN_ROW * largest if model.public_set.regions > 0 else TINY
+    for o in range(p):
+        model.metric[o] = model.recent / max(model.metric[o], least)
     if model.dense and p > 1:
         by_newton(model, price, aim, rest)
         return
