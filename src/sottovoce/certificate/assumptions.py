@@ -84,7 +84,7 @@ def public_assumptions(cloud: CloudView, domain: Sequence[Group]) -> Iterator[As
                     yield from _of_term(family.label(t), first + t, term, [boxes[part.group.name]])
     yield from _regions(cloud, domain)
     if cloud.cost is not None:
-        yield _convex_cost(cloud, domain)
+        yield from _convex_cost(cloud, domain, boxes)
     point = slater_point(cloud, domain)
     yield Assumption(name="Slater's condition", status=point.status, detail=point.detail)
 
@@ -135,18 +135,32 @@ def _regions(cloud: CloudView, domain: Sequence[Group]) -> Iterator[Assumption]:
         yield _assumption(name, convexity(region.phi, box), region.stated)
 
 
-def _convex_cost(cloud: CloudView, domain: Sequence[Group]) -> Assumption:
-    """Whether the public cost is convex on all values that its sums can take: the worst term."""
-    ranges = sum_ranges(cloud.sums, domain)
-    judgements = [
-        convexity(
-            term.formula, {s: ranges[o] for s, o in zip(term.symbols, term.rows, strict=True)}
-        )
-        for term in cloud.sums.costs
-    ]
+def _convex_cost(
+    cloud: CloudView, domain: Sequence[Group], boxes: Mapping[str, Group]
+) -> Iterator[Assumption]:
+    """Whether the public cost is convex on all values that its sums can take: the worst term.
+
+    In a sum of terms that are not affine it must not decrease, and these terms must be convex.
+    """
+    name = "convexity of the public cost"
+    ranges, labels = sum_ranges(cloud.sums, domain), cloud.sums.labels()
+    judgements: list[Judgement] = []
+    for term in cloud.sums.costs:
+        box = {s: ranges[o] for s, o in zip(term.symbols, term.rows, strict=True)}
+        judgements.append(convexity(term.formula, box))
+        falling = [s for s in term.symbols if s in term.rising if not is_rising(term.formula, s, box)]
+        judgements += [
+            Judgement(
+                status="fails",
+                detail=f"one that may decrease in the sum {labels[box_row]} of terms that are not "
+                "affine",
+            )
+            for s, box_row in zip(term.symbols, term.rows, strict=True)
+            if s in falling
+        ]
     order = ("proven", "note", "numerical", "fails")
     worst = max(judgements, key=lambda judgement: order.index(judgement.status))
-    return _assumption("convexity of the public cost", worst)
+    yield _assumption(name, worst)
 
 
 def convex_sums(
