@@ -255,6 +255,7 @@ def cost_form(cost: PublicCost) -> CostForm:
     psi = writer.smooth(cost.phi)
     symbols, rows = (*cost.symbols, *writer.extra), writer.rows
     ends = np.vstack(writer.bounds(group, box_of(group)))
+    ends[1] += 1e-3 * np.max(most - least) * (ends[0] == ends[1])  # a term that is always 0
     free = np.full(ends.shape[1], np.inf)
     # What is divided by stays positive; nothing else bounds what stands for a term.
     positive = [term.op == Op.NORM for term in writer.extra.values()]

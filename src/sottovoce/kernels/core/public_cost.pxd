@@ -27,14 +27,16 @@ cdef struct CostStep:
     double* mu_move
     double* slack_before
     double* mu_before
+    double* force            # mu / s
 
 cdef Py_ssize_t COST_STEPS, COST_HALVINGS
-cdef double COST_EXACT, COST_ROUNDING, COST_PIVOT, ENOUGH, TO_BOUND, CENTRED, LEAST
+cdef double COST_EXACT, COST_ROUNDING, COST_PIVOT, ENOUGH, TO_BOUND, CENTRED, LEAST, STIFF
 
 cpdef Py_ssize_t cost_work(Py_ssize_t size, Py_ssize_t rows) noexcept nogil
 cdef void prox(double* v, double* weight, PublicSet* public_set, double* u, double* work) noexcept nogil
 cdef void lay_out_cost(CostStep* step, PublicSet* public_set, Py_ssize_t r) noexcept nogil
 cdef void minimise_cost(CostStep* step) noexcept nogil
+cdef void settle(CostStep* step) noexcept nogil
 cdef void begin_cost(CostStep* step) noexcept nogil
 cdef double slope_of(CostStep* step, Py_ssize_t k, Py_ssize_t j) noexcept nogil
 cdef void evaluate_cost(CostStep* step) noexcept nogil
@@ -42,6 +44,7 @@ cdef void lagrangian_slope(CostStep* step, double* mu, double* out) noexcept nog
 cdef void factor_cost(CostStep* step) noexcept nogil
 cdef void direction(CostStep* step, double target, double corrected) noexcept nogil
 cdef double to_bound(CostStep* step, double part) noexcept nogil
+cdef void take(CostStep* step, double share) noexcept nogil
 cdef bint advance(CostStep* step, double target, double mean, Py_ssize_t halvings) noexcept nogil
 cdef double distance(CostStep* step, double target, double mean) noexcept nogil
 cdef void slope_column(CostStep* step, Py_ssize_t j) noexcept nogil

@@ -7,9 +7,10 @@ variables t, behind them in w = (u, t), that stand for its non-smooth terms (``p
 
     U(u) = min over t of  psi(w)    with  c(w) <= 0,   low <= w <= high
 
-A primal-dual interior-point method with Mehrotra's corrector. Its last matrix is the derivative of
-the step too: ``du/dv = M^-1 D`` with ``M = D + psi'' + mu'c'' + A' diag(mu/s) A``, A the slopes of
-all rows, mu their multipliers and s their slacks.
+A primal-dual interior-point method with Mehrotra's corrector: ``M = D + psi'' + mu'c'' +
+A' diag(mu/s) A`` with A the slopes of all rows, mu their multipliers and s their slacks. The
+derivative of the step is ``du/dv = M^-1 D`` with a large number and 0 in the place of mu/s, for
+rows that are active and not.
 """
 
 from . import plain as cython
@@ -21,18 +22,19 @@ from .projection import project, solve_factored
 
 COST_STEPS = 80
 COST_HALVINGS = 30
-COST_EXACT = 1e-15  # of the energy of the step: a gap this small is rounding
+COST_EXACT = 1e-13  # of the energy of a step through the range: a gap this small is rounding
 COST_ROUNDING = 1e-30  # of the sums' own squares, likewise
 COST_PIVOT = 1e-15  # relative: rounding must not make a positive definite matrix anything else
 ENOUGH = 1e-4  # the part of the promised decrease that a step must bring
 TO_BOUND = 0.995  # of the way to the nearest bound that a step goes
 CENTRED = 0.1  # of the gap that is aimed at while the equations are further off than that
 LEAST = 1e-300
+STIFF = 1e8  # how much harder than d an active row is in the derivative
 
 
 def cost_work(size, rows):
     """How many floats of scratch a group takes with so many variables w and rows c."""
-    return 9 * size + size * size + 7 * (rows + 2 * size)
+    return 9 * size + size * size + 8 * (rows + 2 * size)
 
 
 def prox(v, weight, public_set, u, work):
@@ -77,28 +79,36 @@ def lay_out_cost(step, public_set, r):
     step.slack, step.mu, step.c = at, skip(at, each), skip(at, 2 * each)
     step.slack_move, step.mu_move = skip(at, 3 * each), skip(at, 4 * each)
     step.slack_before, step.mu_before = skip(at, 5 * each), skip(at, 6 * each)
+    step.force = skip(at, 7 * each)
 
 
 def minimise_cost(step):
-    """Fill w with the minimiser, and the matrix with the factor of M there."""
+    """Fill w with the minimiser, and the matrix with the factor of the M of the derivative."""
     begin_cost(step)
     for _ in range(COST_STEPS):
+        for k in range(step.all):
+            step.force[k] = step.mu[k] / step.slack[k]
         factor_cost(step)
+        copy_some(step.before, step.w, step.size)
+        copy_some(step.slack_before, step.slack, step.all)
+        copy_some(step.mu_before, step.mu, step.all)
         gap, size, energy = LEAST, LEAST, 0.0
         for k in range(step.all):
             if step.slack[k] < inf:
                 gap += step.slack[k] * step.mu[k]
                 size += 1.0
         for j in range(step.sums):
-            away, near = step.w[j] - step.aim[j], fabs(step.w[j]) + fabs(step.aim[j])
-            energy += step.metric[j] * (COST_EXACT * away * away + COST_ROUNDING * near * near)
+            away = min(fabs(step.w[j] - step.aim[j]), step.most[j] - step.least[j])
+            size_of = fabs(step.w[j]) + fabs(step.aim[j])
+            energy += COST_EXACT * step.metric[j] * away * away
+            energy += COST_ROUNDING * step.metric[j] * size_of * size_of
         direction(step, 0.0, 0.0)
         decrement = 0.0
         for j in range(step.size):
             decrement += fabs(step.off[j] * step.move[j])
-        exact: cython.bint = gap <= energy + LEAST and decrement <= energy + LEAST
-        mean = gap / size
-        share = to_bound(step, 1.0)
+        if gap <= energy + LEAST and decrement <= energy + LEAST:
+            break
+        mean, share = gap / size, to_bound(step, 1.0)
         reached = LEAST
         for k in range(step.all):
             if step.slack[k] < inf:
@@ -112,9 +122,27 @@ def minimise_cost(step):
         if not advance(step, centre * mean, mean, 1):
             direction(step, centre * mean, 0.0)
             if not advance(step, centre * mean, mean, COST_HALVINGS):
-                return
-        if exact:
-            return
+                direction(step, 0.0, 0.0)
+                break
+    settle(step)
+
+
+def settle(step):
+    """Take the last step, and factor M with rows that are active or not."""
+    stiff = 0.0
+    for j in range(step.sums):
+        stiff = max(stiff, STIFF * step.metric[j])
+        for k in range(step.all):
+            slope = slope_of(step, k, j)
+            if slope != 0.0 and step.slack[k] < inf:
+                stiff = max(stiff, STIFF * step.metric[j] / (slope * slope))
+    for k in range(step.all):
+        # Tapia's indicators: slacks of active rows vanish, multipliers of the others do.
+        falls: cython.bint = step.slack_move[k] * step.mu[k] < step.mu_move[k] * step.slack[k]
+        step.force[k] = stiff if falls else 0.0
+    take(step, to_bound(step, TO_BOUND))
+    evaluate_cost(step)
+    factor_cost(step)
 
 
 def begin_cost(step):
@@ -189,13 +217,11 @@ def factor_cost(step):
         for j in range(i + 1):
             matrix[i * n + j] = step.registers[curvature[i * n + j]]
         matrix[i * n + i] += step.metric[i] if i < step.sums else 0.0
-        matrix[i * n + i] += step.mu[m + i] / step.slack[m + i]
-        matrix[i * n + i] += step.mu[m + n + i] / step.slack[m + n + i]
+        matrix[i * n + i] += step.force[m + i] + step.force[m + n + i]
     for k in range(m):
         slopes = skip_int(step.outputs, n + m + k * n)
-        force = step.mu[k] / step.slack[k]
         for i in range(n):
-            slope = force * step.registers[slopes[i]]
+            slope = step.force[k] * step.registers[slopes[i]]
             for j in range(i + 1 if slope != 0.0 else 0):
                 matrix[i * n + j] += slope * step.registers[slopes[j]]
     least = skip(matrix, n * n)
@@ -230,7 +256,7 @@ def direction(step, target, corrected):
             along += step.registers[step.outputs[n + m + k * n + j]] * step.move[j]
         if step.slack[k] < inf:
             step.slack_move[k] -= along
-            step.mu_move[k] += step.mu[k] / step.slack[k] * along - step.mu[k]
+            step.mu_move[k] += step.force[k] * along - step.mu[k]
 
 
 def to_bound(step, part):
@@ -246,25 +272,25 @@ def to_bound(step, part):
 
 def advance(step, target, mean, halvings):
     """Go along the step as far as the equations get better; return whether they do anywhere."""
-    copy_some(step.before, step.w, step.size)
-    copy_some(step.slack_before, step.slack, step.all)
-    copy_some(step.mu_before, step.mu, step.all)
     share, before = to_bound(step, TO_BOUND), distance(step, target, mean)
     for _ in range(halvings):
-        for j in range(step.size):
-            step.w[j] = step.before[j] + share * step.move[j]
-        for k in range(step.all):
-            step.slack[k] = step.slack_before[k] + share * step.slack_move[k]
-            step.mu[k] = step.mu_before[k] + share * step.mu_move[k]
+        take(step, share)
         evaluate_cost(step)
         if distance(step, target, mean) <= (1.0 - ENOUGH * share) * before:
             return True
         share *= 0.5
-    copy_some(step.w, step.before, step.size)
-    copy_some(step.slack, step.slack_before, step.all)
-    copy_some(step.mu, step.mu_before, step.all)
+    take(step, 0.0)
     evaluate_cost(step)
     return False
+
+
+def take(step, share):
+    """Go this part of the step."""
+    for j in range(step.size):
+        step.w[j] = step.before[j] + share * step.move[j]
+    for k in range(step.all):
+        step.slack[k] = step.slack_before[k] + share * step.slack_move[k]
+        step.mu[k] = step.mu_before[k] + share * step.mu_move[k]
 
 
 def distance(step, target, mean):
