@@ -22,8 +22,7 @@ from sottovoce.paper.tikhonov import Tikhonov
 from sottovoce.privacy.adjacency import Trajectory
 from sottovoce.privacy.plan import plan
 from sottovoce.problem.constraints import total
-from sottovoce.problem.gallery import paper
-from sottovoce.problem.gallery.chargers import PRICE, WEAR, chargers
+from sottovoce.problem.gallery import PRICE, WEAR, chargers, paper
 from sottovoce.problem.problem import Problem
 from sottovoce.simulation.simulate import simulate
 

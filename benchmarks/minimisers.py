@@ -12,7 +12,7 @@ import numpy as np
 import osqp
 import scipy.sparse as sparse
 
-from sottovoce.problem.gallery.chargers import PRICE, WEAR, smart_charging
+from sottovoce.problem.gallery import PRICE, WEAR, smart_charging
 from sottovoce.simulation.simulate import simulate
 
 Row = dict[str, str]
@@ -85,7 +85,7 @@ def _large(n: int, rounds: int) -> tuple[float, float, float]:
         "from pathlib import Path\n"
         "from time import perf_counter\n"
         "from sottovoce.simulation.simulate import simulate\n"
-        "from sottovoce.problem.gallery.chargers import smart_charging\n"
+        "from sottovoce.problem.gallery import smart_charging\n"
         "begin = perf_counter()\n"
         f"problem = smart_charging({n})\n"
         f"found = simulate(problem, rounds={rounds}, record=[{rounds}],"

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 import sottovoce as sv
-from sottovoce.problem.gallery.chargers import NETWORKS
+from sottovoce.problem.gallery import NETWORKS
 
 CARS, ROUNDS, RUNS, TURNS = 5_000, 500, 4, 3
 HIDE = sv.Offset(radius=1.0, rounds=ROUNDS)

@@ -58,7 +58,7 @@ def _fleet(angle: float) -> tuple[Any, Any, Any, Any]:
     data = {symbol.name: values for symbol, values in group.parameters.items()}
     swing = 1.0 + DRIFT * np.sin(angle + np.arange(7))
     hours = np.arange(17, 41) % 24
-    from sottovoce.problem.gallery.chargers import HOME_KW, PRICE
+    from sottovoce.problem.gallery import HOME_KW, PRICE
 
     tariff = np.take(PRICE, hours) * (1.0 + DRIFT * np.sin(angle + np.arange(24) / 4))
     return group.upper, data["need"] * swing, tariff, 7 * np.take(HOME_KW, hours)

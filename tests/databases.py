@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import shutil
+import sqlite3
 import subprocess
 import tempfile
 import time
 import uuid
+from contextlib import closing
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -28,6 +30,12 @@ def file_of(ledger: Ledger) -> Path:
     """The file of a ledger in SQLite."""
     assert ledger.address.file is not None
     return ledger.address.file
+
+
+def sqlite(path: Path, statement: str, *values: Any) -> list[Any]:
+    """Execute a statement in a file of SQLite behind its owner's back, and return its rows."""
+    with closing(sqlite3.connect(path)) as database, database:
+        return database.execute(statement, values).fetchall()
 
 
 class Server:

@@ -20,7 +20,7 @@ WRONG = [
 ]  # fmt: skip
 
 x = sv.agents(2, lower=0, upper=1)
-problem = sv.Problem(agents=x, objectives=[(s - 1) ** 2 for s in x], constraints=[x[0] + x[1] <= 1])
+problem = sv.Problem(objectives=[(s - 1) ** 2 for s in x], constraints=[x[0] + x[1] <= 1])
 certificate = sv.certify(problem)
 hide = sv.Trajectory(radius=1.0, rounds=100)
 plan = sv.plan(certificate, epsilon=1, delta=0.05, hide=hide)
@@ -65,16 +65,16 @@ CALLS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
                        {"radius": 1.0, "rounds": 100}),
     "planned everything": (lambda **values: sv.plan(certificate, epsilon=1, delta=0.05,
                                                    hide=sv.Everything(**values)), {"rounds": 100}),
-    "equal": (lambda left, right: sv.Problem(agents=x, objectives=list(x),
+    "equal": (lambda left, right: sv.Problem(objectives=list(x),
                                              constraints=[left == right]),
               {"left": x[0] + x[1], "right": 1}),
-    "equal of a total": (lambda left, right: sv.Problem(agents=ev, objectives=ev.x,
+    "equal of a total": (lambda left, right: sv.Problem(objectives=ev.x,
                                                         constraints=[left == right]),
                          {"left": sv.total(ev.x), "right": 1}),
     "feasible": (lambda **values: sv.plan(certificate, epsilon=1, delta=0.05,
                                          hide=sv.Trajectory(radius=0.01, rounds=100), **values),
                  {"feasible": 0.95}),
-    "hard": (lambda constraint: sv.Problem(agents=x, objectives=list(x),
+    "hard": (lambda constraint: sv.Problem(objectives=list(x),
                                            constraints=[sv.hard(constraint)]),
              {"constraint": x[0] + x[1] <= 1}),
     "compare": (sv.compare, {"problem": problem, "epsilon": 1, "delta": 0.05, "radius": 1.0,

@@ -1,12 +1,13 @@
-"""Progress of long work: a bar in a terminal, throttled lines on a pipe, a callback in Python."""
+"""Progress of long work: a bar in a terminal, throttled lines on a pipe, a callback; Ctrl-C."""
 
 from __future__ import annotations
 
+import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -43,6 +44,26 @@ def watched(progress: bool | Progress | None) -> Iterator[Progress]:
             yield report
     else:
         yield silent
+
+
+@contextmanager
+def interruptible() -> Iterator[threading.Event]:
+    """Turn the first Ctrl-C into a flag; the second one interrupts as usual."""
+    stopped = threading.Event()
+    if threading.current_thread() is not threading.main_thread():
+        yield stopped
+        return
+
+    def stop(number: int, frame: Any) -> None:
+        if stopped.is_set():
+            raise KeyboardInterrupt
+        stopped.set()
+
+    previous = signal.signal(signal.SIGINT, stop)
+    try:
+        yield stopped
+    finally:
+        signal.signal(signal.SIGINT, previous)
 
 
 @contextmanager

@@ -21,7 +21,7 @@ def certify(problem: Any, **how: Any) -> Any:
     if not isinstance(problem, sv.Problem):
         return sv.certify(problem, **how)
     public = problem.cloud
-    key = (problem.fingerprint, public.fingerprint, *public.sums.labels(), *sorted(how.items()))
+    key = (problem.fingerprint, public.fingerprint, *public.sums.labels, *sorted(how.items()))
     if key not in _CERTIFICATES:
         _CERTIFICATES[key] = sv.certify(problem, **how)
     return _CERTIFICATES[key]
@@ -143,7 +143,7 @@ def fleets_and_agents() -> sv.Problem:
     own = {"w": rng.normal(size=6) ** 2, "need": rng.normal(size=(6, 2))}
     ev = sv.agents(6, name="ev", lower=0, upper=np.arange(1, 7), parameters=own)
     x = sv.agents(["a", "b"], lower=0, upper=1)
-    heat = sv.agents(3, name="heat", dim=2, lower=-1, upper=1)
+    heat = sv.agents(3, name="heat", dim=9, lower=-1, upper=1)  # NumPy adds up no 9 in order
     state, warm = ev.x, heat.x
     few = sparse.random_array((3, 6), density=0.5, rng=rng)
     return sv.Problem(
@@ -158,8 +158,28 @@ def fleets_and_agents() -> sv.Problem:
             "plain": x[0] + x[1] <= 1,
         },
         start=[rng.uniform(size=(6, 1)), None, None, None],
-        privacy={"epsilon": 1, "delta": 1e-3},
+        privacy={"epsilon": 1, "delta": 1e-3, "radius": 0.1, "feasible": 0.95, "each_row": True},
     )
+
+
+def public_sets() -> sv.Problem:
+    """Rows, a ball and a bound of one agent each, public and private, named agents and a fleet."""
+    x = sv.agents(3, lower=-1.0, upper=2.0, dim=2)
+    car = sv.agents(2, dim=2, lower=0, upper=9, name="car", parameters={"size": [3.0, 4.0]})
+    A = np.array([[1.0, 0, 2, 0, 0.5, 0], [1, 1, 0, 0, 0, 0], [0, 0, 0, 0, 1, -1]])
+    return sv.Problem(
+        agents=[x, car],
+        objectives=[*((s[0] - 1.5) ** 2 + (s[1] - i) ** 2 for i, s in enumerate(x)),
+                    sum((r - 2) ** 2 for r in car.x)],
+        constraints={
+            "A": A @ x <= [1.0, 1.5, 0.2],
+            "ball": x[1][0] ** 2 + x[1][1] ** 2 <= 1,
+            "bound": x[0][0] >= -0.5,
+            "load": sv.total(car.x) <= [3.0, 4.0],
+            "battery": car.x[0] + car.x[1] <= car["size"],
+        },
+        local=[sv.norm(*x[2]) <= 2.5, abs(x[0][0]) <= 1, car.x[0] + car.x[1] >= 1],
+    )  # fmt: skip
 
 
 def matrices(share: float, dim: int) -> sv.Problem:

@@ -6,10 +6,10 @@ import contextlib
 import json
 import os
 import socket
-import ssl
 import subprocess
+import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -92,6 +92,13 @@ class Network:
             "--out", self.folder / "answers.json", *more,
         )  # fmt: skip
 
+    def flood(self, kind: str, seconds: float) -> None:
+        """Flood the cloud's port with the keys of agent 9, who has no part in the run."""
+        script, keys = Path(__file__).parents[1] / "network" / "flood_process.py", self.keys
+        words = (script, kind, self.port, keys / "agents" / "9", seconds)
+        flood = subprocess.Popen([sys.executable, *map(str, words)], stdout=subprocess.DEVNULL)
+        self._started.append(flood)
+
     def log(self, name: str) -> str:
         """What a process has written to standard error."""
         path = self.folder / f"{name}.err"
@@ -112,18 +119,6 @@ class Network:
             time.sleep(0.05)
         raise AssertionError(f"round {round_} did not come: {self.log('cloud')[-2000:]}")
 
-    def wait_for_port(self) -> None:
-        """Wait until the cloud listens."""
-        until = time.monotonic() + PATIENCE
-        while time.monotonic() < until:
-            with (
-                contextlib.suppress(OSError),
-                socket.create_connection(("127.0.0.1", self.port), 1),
-            ):
-                return
-            time.sleep(0.05)
-        raise AssertionError(f"no cloud listens: {self.log('cloud')[-2000:]}")
-
 
 def ended(*processes: subprocess.Popen[bytes], patience: float = PATIENCE) -> list[int]:
     """The exit codes of processes that end by themselves."""
@@ -133,81 +128,6 @@ def ended(*processes: subprocess.Popen[bytes], patience: float = PATIENCE) -> li
 
 def answer(path: Path) -> Any:
     return json.loads(path.read_text(encoding="utf-8"))
-
-
-# Hostile connections
-
-
-def connect(port: int) -> socket.socket:
-    sock = socket.create_connection(("127.0.0.1", port), timeout=1)
-    sock.settimeout(1)
-    return sock
-
-
-def with_keys(keys: Path) -> ssl.SSLContext:
-    context = ssl.create_default_context(cafile=str(keys / "ca.pem"))
-    context.load_cert_chain(str(keys / "cert.pem"), str(keys / "key.pem"))
-    return context
-
-
-UPGRADE = (
-    b"GET / HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
-    b"Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\nSec-WebSocket-Version: 13\r\n\r\n"
-)
-
-
-class ClosingSocket(ssl.SSLSocket):
-    """CPython leaves the socket of a connection that is reset before its handshake to its end."""
-
-    def __del__(self) -> None:
-        self.close()
-
-
-def speak(kind: str, sock: socket.socket, keys: Path) -> socket.socket:
-    """Say over a new connection what kind of flood it is."""
-    payload = b"\xc1nonsense"
-    frame = bytes((0x82, 0x80 | len(payload))) + bytes(4) + payload
-    if kind == "no TLS":
-        sock.sendall(b"\x00" * 4_096)
-    elif kind == "nonsense over TLS":
-        context = with_keys(keys)
-        context.sslsocket_class = ClosingSocket
-        sock = context.wrap_socket(sock, server_hostname="localhost")
-        with contextlib.suppress(OSError):
-            sock.sendall(UPGRADE)
-            sock.recv(4096)
-            sock.sendall(frame * 1_000)
-    return sock
-
-
-def flood(kind: str, port: int, keys: Path, *, voices: int, until: Callable[[], bool]) -> None:
-    """Open connections that come to nothing, or send nonsense over them, until asked to stop."""
-    connections: list[socket.socket] = []
-    while not until():
-        with contextlib.suppress(OSError):
-            sock = connect(port)
-            try:
-                connections.append(speak(kind, sock, keys))
-            except OSError:
-                sock.close()
-        while len(connections) > voices:
-            connections.pop(0).close()
-        time.sleep(0.01)
-    for sock in connections:
-        sock.close()
-
-
-def get(port: int, keys: Path, path: str) -> tuple[int, bytes]:
-    """What the cloud answers to a request with these keys."""
-    context = with_keys(keys)
-    with context.wrap_socket(connect(port), server_hostname="localhost") as sock:
-        sock.settimeout(10)
-        request = f"GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
-        sock.sendall(request.encode())
-        output = b""
-        while chunk := sock.recv(65_536):
-            output += chunk
-    return int(output.split()[1]), output.partition(b"\r\n\r\n")[2]
 
 
 def copy_store(store: Path, target: Path) -> Sequence[Path]:

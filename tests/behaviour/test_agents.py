@@ -70,12 +70,6 @@ def test_text_names_agents_that_are_given() -> None:
         sv.Problem(objectives=["x1**2", "x2"], constraints=rows)
 
 
-def test_a_size_of_a_total_is_stated_for_counted_agents_too() -> None:
-    x = sv.agents(4, lower=-1, upper=1)
-    problem = sv.Problem(objectives=[s**2 for s in x], constraints=[abs(sv.total(x)) <= 1])
-    assert problem.cloud.sums.count == 1
-
-
 def test_bounds_that_could_be_meant_per_agent_or_per_component_are_refused() -> None:
     with pytest.raises(ProblemError, match="one row per agent"):
         sv.agents(2, dim=2, lower=[0, 1], upper=3)

@@ -107,8 +107,7 @@ def test_a_matrix_times_a_fleet_is_its_weighted_sums(kind: Any) -> None:
     ev = sv.agents(3, dim=2, lower=0, upper=1, name="ev")
     weights = np.array([[1.0, 0.0, 2.0], [0.0, -1.0, 1.0]])
     problem = sv.Problem(
-        objectives=sum(s**2 for s in ev.x),
-        constraints=[kind(weights) @ ev <= [1.0, 2.0, 3.0, 4.0]],
+        objectives=sum(s**2 for s in ev.x), constraints=[kind(weights) @ ev <= [1.0, 2.0, 3.0, 4.0]]
     )
     x = np.arange(6.0).reshape(3, 2) / 10
     expected = (weights @ x).ravel() - [1.0, 2.0, 3.0, 4.0]
@@ -154,8 +153,8 @@ def test_constraints_take_names_and_count_without_them() -> None:
     wishes = [x[0] ** 2, x[1] ** 2]
     plain = sv.Problem(objectives=wishes, constraints=rows)
     named = sv.Problem(objectives=wishes, constraints={"sum": rows[0], "gap": rows[1]})
-    assert plain.cloud.sums.labels() == ["g1", "g2"]
-    assert named.cloud.sums.labels() == ["sum", "gap"]
+    assert plain.cloud.sums.labels == ("g1", "g2")
+    assert named.cloud.sums.labels == ("sum", "gap")
     assert "gap" in str(named.evaluate([1.0, 0.0]))
 
 

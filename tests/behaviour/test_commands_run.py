@@ -131,9 +131,7 @@ def test_a_useless_answer_is_warned_of_and_a_good_one_is_not(bakeries: Path) -> 
     assert "USELESS" not in fine.err.upper()
 
 
-def test_simulate_reports_answers_constraints_and_the_promise(
-    bakeries: Path, tmp_path: Path
-) -> None:
+def test_simulate_reports_answers_rows_and_the_promise(bakeries: Path, tmp_path: Path) -> None:
     options = ("--rounds", "200", "--runs", "8", "--seed", "4", "--out", tmp_path / "out")
     data = run_cli("simulate", bakeries, *options, "--json").json
     assert data["rounds"] == 200
@@ -149,9 +147,7 @@ def test_simulate_reports_answers_constraints_and_the_promise(
     assert abs(result.x - same.x).max() < 1e-9
 
 
-def test_simulate_says_at_once_what_it_does_and_keeps_standard_output_for_the_result(
-    bakeries: Path,
-) -> None:
+def test_simulate_says_at_once_what_it_does_on_standard_error(bakeries: Path) -> None:
     python, *words = (*COMMAND, "simulate", str(bakeries), "--rounds", "20", "--json")
     with subprocess.Popen(
         [python, "-X", "importtime", *words],
@@ -213,9 +209,7 @@ def test_audit_passes_and_draws(bakeries: Path, tmp_path: Path) -> None:
     assert (tmp_path / "audit.png").stat().st_size > 10_000
 
 
-def test_compare_holds_plans_against_the_limit_with_the_points_of_its_curves(
-    bakeries: Path, tmp_path: Path
-) -> None:
+def test_compare_holds_plans_and_curves_against_the_limit(bakeries: Path, tmp_path: Path) -> None:
     few = ("--rounds", "30,120", "--runs", "10")
     data = run_cli("compare", bakeries, *few, "--out", tmp_path, "--json").json
     assert [(row["plan"], row["rounds"], row["algorithm"]) for row in data["rows"]] == [
@@ -233,9 +227,7 @@ def test_compare_holds_plans_against_the_limit_with_the_points_of_its_curves(
     assert mine.x == data["rows"][-2]["x"]  # the longest plan covers the same rounds
 
 
-def test_compare_puts_rivals_beside_the_default_with_their_sources(
-    bakeries: Path, tmp_path: Path
-) -> None:
+def test_compare_puts_rivals_and_sources_beside_the_default(bakeries: Path, tmp_path: Path) -> None:
     few = ("--rounds", "30", "--runs", "4", "--with", "hhrw,ndmd,han")
     data = run_cli("compare", bakeries, *few, "--out", tmp_path, "--json").json
     assert [(row["plan"], row["algorithm"]) for row in data["rows"]] == [

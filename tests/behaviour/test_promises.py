@@ -67,9 +67,7 @@ LN3: Any = {"epsilon": math.log(3), "delta": 0.05}
 
 
 @pytest.mark.parametrize("name", STATED)
-def test_what_is_assumed_is_checked_and_sensitivities_and_noise_keep_their_digits(
-    name: str,
-) -> None:
+def test_assumptions_hold_and_sensitivities_and_noise_keep_their_digits(name: str) -> None:
     make, sensitivity, sigma = STATED[name]
     certificate = p.certify(make())
     assert certificate.holds
@@ -97,19 +95,6 @@ def test_the_gallery_keeps_its_sensitivities_and_its_noise(name: str) -> None:
     np.testing.assert_allclose(noise.sigma, sigma, rtol=DIGITS)
 
 
-def test_no_slope_seen_in_the_domain_exceeds_a_certified_one() -> None:
-    certificate = p.certify(p.mixed())
-    lower, upper = (
-        np.concatenate([getattr(group, end).ravel() for group in certificate.domain])
-        for end in ("lower", "upper")
-    )
-    # The level is one sum, exp(pump) + exp(tank): steepest at the upper ends, which is certified.
-    seen = np.exp(np.random.default_rng(0).uniform(lower, upper, (40, 3)).max(axis=0))
-    bounds = certificate.sensitivity.dense()[2]
-    assert np.all(bounds[[0, 2]] >= np.maximum(seen, np.exp(upper))[[0, 2]])
-    assert bounds[1] == 0.0
-
-
 def test_constraints_shrink_the_domain() -> None:
     def box(certificate: Any, agent: int) -> tuple[float, float]:
         group = certificate.domain[agent]
@@ -131,8 +116,7 @@ def test_a_public_set_of_a_fleet_shrinks_its_noise() -> None:
         r = ev.x
         own = [sum(r) <= ev["size"]] if sized else []
         return sv.Problem(
-            objectives=sum(s**2 for s in r),
-            constraints=[sv.total(ev) <= [900.0, 900.0], *own],
+            objectives=sum(s**2 for s in r), constraints=[sv.total(ev) <= [900.0, 900.0], *own]
         )
 
     hide = sv.Everything(rounds=50)
@@ -150,23 +134,13 @@ def test_the_cloud_certifies_and_plans_without_private_sets() -> None:
     assert others.fingerprint != whole.fingerprint
 
 
-def test_a_failing_certificate_names_the_formula_and_a_witness() -> None:
-    certificate = p.certify(p.valves(convex=False))
-    assert not certificate.holds
-    failing = {a.name: a for a in certificate.assumptions if a.status == "fails"}
-    convexity = failing["convexity of the objective of valve"]
-    assert "valve" in convexity.detail
-    assert convexity.witness is not None
-    assert abs(convexity.witness["valve"]) < 2 / math.sqrt(3)
-
-
 def test_constraints_that_mix_agents_become_few_sums() -> None:
-    assert p.mixed().cloud.sums.labels() == ["pressure[1]", "pressure[2]", "level", "balance"]
-    assert len(p.robots().cloud.sums.labels()) == 4
-    assert p.dispatch().cloud.sums.labels() == ["balance", "west", "east"]
+    assert p.mixed().cloud.sums.labels == ("pressure[1]", "pressure[2]", "level", "balance")
+    assert len(p.robots().cloud.sums.labels) == 4
+    assert p.dispatch().cloud.sums.labels == ("balance", "west", "east")
     x = sv.agents(2, lower=-1, upper=1)
     both = sv.Problem(objectives=[x[0] ** 2, x[1] ** 2], constraints=[abs(x[0] + x[1]) <= 1])
-    assert len(both.cloud.sums.labels()) == 1
+    assert len(both.cloud.sums.labels) == 1
 
 
 # Noise
@@ -195,14 +169,6 @@ def test_the_papers_method_gives_the_papers_noise() -> None:
     assert by_name["d g1 / d x3"] == pytest.approx(2 * kappa, rel=1e-8)
     assert by_name["d g4 / d x7"] == pytest.approx(kappa * 100.019998, rel=1e-8)
     assert not any(output.column in (0, 1, 3) for output in noise.outputs)
-
-
-def test_undernoised_constants_are_for_studies_alone() -> None:
-    small = sv.paper.Constants(k_g=5.0, k_prime=(200.0,) * 7)
-    study: dict[str, Any] = {"constants": small, "allow_undernoised": True, "method": "paper"}
-    noise = p.plan(sv.gallery.paper(), **LN3, hide=sv.Trajectory(radius=1.0), **study)
-    assert not noise.certified
-    assert noise.guarantee(5).epsilon > math.log(3)
 
 
 @pytest.mark.parametrize(
@@ -242,16 +208,6 @@ def test_weights_move_noise_between_sums() -> None:
     np.testing.assert_allclose(weighted.sigma, [36.0676028, 34.4516627], rtol=DIGITS)
 
 
-def test_a_split_cloud_adds_the_noise_twice() -> None:
-    noise = planned(p.bakeries(), trust=sv.SplitCloud())
-    assert noise.sigma[0] == pytest.approx(3.75575582, rel=DIGITS)
-    assert noise.released_sigma[0] == pytest.approx(math.sqrt(2) * 3.75575582, rel=DIGITS)
-    assert "collude" in str(noise)
-    for view in ("cloud", "helper"):
-        assert np.all(noise.mu_seen_by(view) <= 0.5325167)
-    assert noise.mu_seen_by("outside").max() == pytest.approx(0.5325166 / math.sqrt(2), rel=1e-5)
-
-
 def test_a_promise_is_written_in_words() -> None:
     noise = p.plan(p.readme(), epsilon=math.log(3), delta=0.05, radius=1.0, rounds=2_000)
     text = str(noise.guarantee(1))
@@ -275,20 +231,6 @@ def test_margins_keep_their_digits(each: bool, hard: bool) -> None:
     assert margin.tightening == pytest.approx(0.455100069, rel=1e-3)
     assert margin.scale == 30.0
     assert noise.sigma[0] == pytest.approx(3.75575582, rel=DIGITS)
-
-
-def test_margins_for_all_rows_together_are_wider_than_for_each() -> None:
-    joint, each = (
-        planned(p.rates(), radius=0.01, feasible=0.95, each_row=each).feasible.margin
-        for each in (False, True)
-    )
-    assert np.all(joint > each)
-
-
-def test_an_equality_is_kept_within_a_band() -> None:
-    noise = planned(p.dispatch(), radius=0.5, feasible=0.9)
-    assert 0 < noise.feasible.band[0] < 5
-    assert "balance" in str(noise)
 
 
 # Budgets

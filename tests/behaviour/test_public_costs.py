@@ -135,7 +135,7 @@ def test_a_sum_that_a_constraint_bounds_already_needs_no_second_noise() -> None:
     )
     how: dict[str, Any] = {"epsilon": 1, "delta": 1e-5, "hide": sv.Offset(radius=0.1, rounds=50)}
     assert sv.plan(with_cost, **how).sigma == pytest.approx(sv.plan(without, **how).sigma)
-    assert with_cost.cloud.sums.labels() == without.cloud.sums.labels()
+    assert with_cost.cloud.sums.labels == without.cloud.sums.labels
 
 
 @pytest.mark.parametrize(

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -279,9 +277,7 @@ def north(folder: Path, formula: str) -> Path:
 
 
 @pytest.mark.parametrize("name", FORMULAS)
-def test_a_text_that_is_no_formula_is_refused_with_its_file_and_line(
-    name: str, tmp_path: Path
-) -> None:
+def test_a_text_that_is_no_formula_is_refused_with_its_place(name: str, tmp_path: Path) -> None:
     formula, *words = FORMULAS[name]
     with pytest.raises(PROBLEM) as caught:
         sv.Problem.load(north(tmp_path, formula))
@@ -321,36 +317,6 @@ def test_a_hostile_formula_is_refused_in_bounded_time(
     assert time.process_time() - began < seconds
     assert not missing(str(caught.value), ("1.toml", "line 1"))
     assert len(str(caught.value)) < 1_000
-
-
-LIMITED = """
-import resource, sys
-import sottovoce as sv
-try:
-    sv.Problem.load(sys.argv[2])  # loads whatever reading needs
-except sv.errors.ProblemError:
-    pass
-now = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
-resource.setrlimit(resource.RLIMIT_AS, (now + 600 * 2**20,) * 2)
-resource.setrlimit(resource.RLIMIT_CPU, (30, 30))
-try:
-    sv.Problem.load(sys.argv[1])
-except sv.errors.ProblemError as error:
-    print("refused", len(str(error)))
-"""
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(sys.platform != "linux", reason="needs limits of a process")
-def test_ten_million_terms_are_refused_in_bounded_time_and_memory(tmp_path: Path) -> None:
-    huge = north(tmp_path / "huge", "north" + "+north" * 10_000_000)
-    small = north(tmp_path / "small", "north +")
-    done = subprocess.run(
-        [sys.executable, "-c", LIMITED, str(huge), str(small)],
-        capture_output=True, text=True, timeout=120, check=False,
-    )  # fmt: skip
-    assert done.stdout.startswith("refused"), done.stderr[-500:]
-    assert int(done.stdout.split()[1]) < 1_000
 
 
 def test_nothing_in_a_file_is_executed(tmp_path: Path) -> None:

@@ -234,7 +234,5 @@ def test_what_cannot_be_run_is_refused_by_name(row: Refusal) -> None:
 
 
 @pytest.mark.parametrize("row", listed(RESULTS + NETWORK))
-def test_what_a_disk_or_a_network_cannot_do_is_refused_by_name(
-    row: Refusal, tmp_path: Path
-) -> None:
+def test_what_disks_and_networks_cannot_do_is_refused_by_name(row: Refusal, tmp_path: Path) -> None:
     check(row, tmp_path)

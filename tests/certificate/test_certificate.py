@@ -20,10 +20,6 @@ from sottovoce.problem.problem import Problem
 FLEETS = {"chargers", "smart_charging", "valley_filling", "peak_shaving", "soft_limit"}
 
 
-def status(certificate: Certificate, name: str) -> str:
-    return next(a.status for a in certificate.assumptions if a.name == name)
-
-
 def outputs(problem: Problem) -> list[Expression]:
     return [row for family in problem.cloud.sums.families for row in family.formulas]
 
@@ -49,9 +45,7 @@ def sampled(problem: Problem, certificate: Certificate, points: int) -> np.ndarr
 
 
 @pytest.mark.parametrize("name", [n for n in sv.gallery.names() if n not in FLEETS])
-def test_gallery_sensitivities_are_within_one_percent_and_never_below_what_is_seen(
-    name: str,
-) -> None:
+def test_gallery_sensitivities_are_within_1_percent_and_never_too_small(name: str) -> None:
     problem = sv.gallery.get(name)
     certificate = certify(problem)
     assert certificate.holds
@@ -74,7 +68,6 @@ def test_the_papers_constants_come_out_over_the_original_box() -> None:
 def test_hard_constraints_over_a_large_box_stay_within_five_percent() -> None:
     x = sv.agents(7, lower=-10, upper=10)
     problem = Problem(
-        agents=x,
         objectives=[s**2 for s in x],
         constraints=[sv.logsumexp(*x) <= 5, sv.sqrt(1 + sum(s**2 for s in x)) <= 20],
     )
@@ -90,9 +83,7 @@ def test_hard_constraints_over_a_large_box_stay_within_five_percent() -> None:
 
 def test_an_unbounded_sensitivity_is_refused_with_the_remedy() -> None:
     x = sv.agents(2, lower=[0, -1], upper=1)
-    problem = Problem(
-        agents=x, objectives=[x[0] ** 2, x[1] ** 2], constraints=[-sv.log(x[0]) + x[1] <= 9]
-    )
+    problem = Problem(objectives=[x[0] ** 2, x[1] ** 2], constraints=[-sv.log(x[0]) + x[1] <= 9])
     with pytest.raises(CertificateError, match=r"influence of x1 on output 1.*bounds"):
         certify(problem, tighten=False)
     # What the constraint implies keeps x1 away from 0, so the tightened problem is fine.
@@ -102,9 +93,7 @@ def test_an_unbounded_sensitivity_is_refused_with_the_remedy() -> None:
 def test_negative_weights_on_a_convex_term_are_not_convex() -> None:
     ev = sv.agents(2, lower=-1.0, upper=1.0)
     problem = Problem(
-        agents=ev,
-        objectives=ev.x**2,
-        constraints=[sv.total(ev.x**2, weights=[[1.0, -1.0]]) <= 1],
+        objectives=ev.x**2, constraints=[sv.total(ev.x**2, weights=[[1.0, -1.0]]) <= 1]
     )
     with pytest.raises(ConvexityError):
         certify(problem).require()
@@ -121,16 +110,7 @@ def test_random_convex_problems_are_bounded_from_above(seed: int) -> None:
         inner = sum(int(c) * s for c, s in zip(a, x, strict=True))
         choices = [inner**2, sv.exp(inner / 2), sv.logsumexp(*x), (inner + 1) ** 4 / 10]
         rows.append(choices[rng.integers(4)] + x[int(rng.integers(3))] ** 2 + sum(x) / 8 <= 30)
-    problem = Problem(agents=x, objectives=[s**2 for s in x], constraints=rows)
+    problem = Problem(objectives=[s**2 for s in x], constraints=rows)
     certificate = certify(problem, tighten=bool(rng.integers(2)))
     seen = sampled(problem, certificate, 300)
     assert np.all(seen <= certificate.sensitivity.dense() * (1 + 1e-12))
-
-
-def test_parameters_that_never_occur_together_are_judged_agent_by_agent() -> None:
-    a = np.array([1.0, 3.0])
-    ev = sv.agents(2, lower=-1.0, upper=1.0, parameters={"a": a, "b": 0.5 - a})
-    curved = ev["a"] * ev.x**2 + ev["b"] * ev.x**2
-    problem = Problem(agents=ev, objectives=curved, constraints=[sv.total(ev.x) <= 1])
-    # Over the box of all parameters a + b may be as low as -1.5; for every agent it is 0.5.
-    assert status(certify(problem), "convexity of the objective of x") == "proven"

@@ -345,9 +345,7 @@ def region(*variables: Expression, **bounds: Any) -> ProofRegion:
 
 
 @pytest.mark.parametrize(("top", "proven"), [(1.99, True), (2.01, False)])
-def test_interval_hessians_are_definite_exactly_as_long_as_every_member_is(
-    top: float, proven: bool
-) -> None:
+def test_interval_hessians_are_definite_if_every_member_is(top: float, proven: bool) -> None:
     # 2 c is the coupling of x and y; the matrix [[2, c], [c, 2]] is definite for |c| < 2.
     box = region(x, y, x=(-1.0, 1.0), y=(-1.0, 1.0), c=(1.0, top))
     found = Hessian(canonical(x**2 + c * x * y + y**2), box).definite(budget=20_000)
@@ -359,9 +357,7 @@ def test_interval_hessians_are_definite_exactly_as_long_as_every_member_is(
     rows=st.lists(st.lists(st.integers(-4, 4), min_size=3, max_size=3), min_size=3, max_size=3),
     scale=st.sampled_from([1e-12, 1.0, 1e12]),
 )
-def test_what_is_proven_definite_is_so_at_every_sampled_point(
-    rows: list[list[int]], scale: float
-) -> None:
+def test_what_is_proven_definite_is_so_at_all_samples(rows: list[list[int]], scale: float) -> None:
     a, v = np.array(rows), [scale * x, y, z]
     form = (a.T @ a - np.eye(3)).tolist()
     f = exp(v[0] + y) / 4 + v[0] ** 2 * z

@@ -52,7 +52,7 @@ def test_the_papers_constraints_shrink_its_boxes_and_leave_a_margin() -> None:
 
 def test_the_margin_stops_half_way_to_the_original_bound() -> None:
     x = sv.agents(2, lower=0, upper=[1.0, 0.998])
-    problem = sv.Problem(agents=x, objectives=[x[0], x[1]], constraints=[x[0] + x[1] <= 0.99])
+    problem = sv.Problem(objectives=[x[0], x[1]], constraints=[x[0] + x[1] <= 0.99])
     first, second = tightened_domain(problem.cloud)
     assert first.upper[0, 0] == pytest.approx(0.995, abs=1e-12)
     assert second.upper[0, 0] == pytest.approx(0.994, abs=1e-12)
@@ -64,9 +64,7 @@ def test_the_margin_stops_half_way_to_the_original_bound() -> None:
     count=st.integers(2, 6),
     kind=st.sampled_from(["same", "dense", "sparse"]),
 )
-def test_a_fleet_is_tightened_like_the_same_agents_stated_one_by_one(
-    seed: int, count: int, kind: str
-) -> None:
+def test_a_fleet_is_tightened_like_its_agents_one_by_one(seed: int, count: int, kind: str) -> None:
     rng = np.random.default_rng(seed)
     lower, upper = -rng.uniform(0, 3, count), rng.uniform(0.5, 4, count)
     weights = np.ones((1, count)) if kind == "same" else rng.uniform(0.2, 2.0, (2, count))
@@ -74,13 +72,13 @@ def test_a_fleet_is_tightened_like_the_same_agents_stated_one_by_one(
     ev = sv.agents(count, lower=lower, upper=upper)
     given_weights = {"same": None, "dense": weights, "sparse": sparse.csr_array(weights)}[kind]
     total = sv.total(ev.x + ev.x**2, weights=given_weights)
-    fleet = sv.Problem(agents=ev, objectives=ev.x, constraints=[total <= bound])
+    fleet = sv.Problem(objectives=ev.x, constraints=[total <= bound])
     x = sv.agents(count, lower=list(lower), upper=list(upper))
     rows = [
         sum(float(w) * (s + s**2) for w, s in zip(row, x, strict=True)) <= float(b)
         for row, b in zip(weights, bound, strict=True)
     ]
-    named = sv.Problem(agents=x, objectives=list(x), constraints=rows)
+    named = sv.Problem(objectives=list(x), constraints=rows)
     together = tightened_domain(fleet.cloud)[0]
     one_by_one = tightened_domain(named.cloud)
     np.testing.assert_allclose(
@@ -101,7 +99,7 @@ def test_no_feasible_point_is_ever_lost(seed: int) -> None:
         sum(int(c) * s for c, s in zip(row, x, strict=True)) + sum(s**2 for s in x) / 3 <= 4
         for row in a
     ]
-    problem = sv.Problem(agents=x, objectives=list(x), constraints=rows)
+    problem = sv.Problem(objectives=list(x), constraints=rows)
     points = rng.uniform(-4, 4, (4000, 3))
     feasible = np.all(points @ a.T + (points**2).sum(axis=1, keepdims=True) / 3 <= 4, axis=1)
     domain = tightened_domain(problem.cloud, margin=0.0)
@@ -114,9 +112,7 @@ def test_agents_untouched_by_a_sparse_row_keep_their_box() -> None:
     ev = sv.agents(3, lower=0.0, upper=5.0)
     weights = sparse.csr_array(np.array([[1.0, 1.0, 0.0], [0.0, 0.0, 1.0]]))
     problem = sv.Problem(
-        agents=ev,
-        objectives=ev.x,
-        constraints=[sv.total(ev.x, weights=weights) <= [1.0, 100.0]],
+        objectives=ev.x, constraints=[sv.total(ev.x, weights=weights) <= [1.0, 100.0]]
     )
     upper = tightened_domain(problem.cloud)[0].upper[:, 0]
     np.testing.assert_allclose(upper, [1.1, 1.1, 5.0])
@@ -194,9 +190,7 @@ def test_contraction_never_loses_a_feasible_point(
         assert box[symbol][0] <= side.lower <= point[symbol] <= side.upper <= box[symbol][1]
 
 
-def test_the_search_for_lost_points_notices_inward_rounding(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_the_search_for_lost_points_sees_inward_rounding(monkeypatch: pytest.MonkeyPatch) -> None:
     def lost() -> int:
         box = {X: interval(-3, 3), Y: interval(-3, 3)}
         thresholds = np.linspace(0.01, 8.9, 500)
@@ -219,15 +213,7 @@ def test_a_symbol_outside_the_constraint_keeps_its_bounds() -> None:
 
 
 @pytest.mark.parametrize(
-    "expr",
-    [
-        X + 100,
-        X**2 + 1,
-        exp(X),
-        X**2 - 2 * X + 200,
-        -log(X) + 20,
-        11 - sqrt(X**2),
-    ],
+    "expr", [X + 100, X**2 + 1, exp(X), X**2 - 2 * X + 200, -log(X) + 20, 11 - sqrt(X**2)]
 )
 def test_an_infeasible_constraint_is_proven_empty_by_name(expr: Any) -> None:
     with pytest.raises(EmptyDomainError, match="holds nowhere") as caught:

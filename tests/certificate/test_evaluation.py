@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from fractions import Fraction
 from typing import Any
 
@@ -11,13 +11,15 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 import sottovoce as sv
-from random_expressions import SYMBOLS, boxes, expressions, fractions, inside, precise
+from random_expressions import SYMBOLS, boxes, expressions, fractions, inside, patiently, precise
 from sottovoce.certificate.certificate import certify
+from sottovoce.certificate.forms import equivalents, oriented
 from sottovoce.errors import CertificateError, ProblemError
-from sottovoce.formula.canonical import canonical, substitute
+from sottovoce.formula.canonical import canonical, exp_of, multiply, power, substitute
+from sottovoce.formula.derive import rationalise
 from sottovoce.formula.enclosure import enclose, evaluation_error
-from sottovoce.formula.expression import number
-from sottovoce.formula.functions import exp
+from sottovoce.formula.expression import Op, exact_arithmetic, nodes, number
+from sottovoce.formula.functions import exp, sqrt
 from sottovoce.formula.intervals import Interval
 from sottovoce.formula.tape import tape
 from sottovoce.kernels.fleet_kernel import FleetKernel, FleetStates
@@ -44,7 +46,7 @@ def test_the_error_of_a_contribution_does_not_grow_with_the_fleet() -> None:
     # Agents round by themselves and the cloud adds integers.
     def problem(n: int) -> sv.Problem:
         ev = sv.agents(n, lower=0.0, upper=1.0)
-        return sv.Problem(agents=ev, objectives=ev.x, constraints=[sv.total(ev.x / 3) <= n])
+        return sv.Problem(objectives=ev.x, constraints=[sv.total(ev.x / 3) <= n])
 
     small, large = (float(certify(problem(n)).contributions.error[0]) for n in (10, 1000))
     assert large == small > 0
@@ -164,3 +166,55 @@ def test_a_soft_maximum_of_large_arguments_is_evaluated_and_certified() -> None:
     soft = sv.logsumexp(6 * y.x[0], 6 * y.x[1])
     problem = sv.Problem(objectives=[sv.sum_squares(y.x)], constraints=[sv.total(soft) <= 900])
     assert 6.0 <= certify(problem).sensitivity.largest() <= 6.1
+
+
+# --- Other forms of a formula: the same value to 30 digits, and fewer repetitions ---
+
+
+@pytest.fixture(autouse=True)
+def _many_digits() -> Iterator[None]:
+    with mpmath.workdps(50):
+        yield
+
+
+def same(a: Any, b: Any) -> bool:
+    return bool(abs(a - b) <= mpmath.mpf("1e-30") * (1 + abs(a) + abs(b)))
+
+
+@patiently
+@given(expressions, boxes, fractions)
+def test_every_form_has_the_same_value(expr: Any, box: Any, shares: list[float]) -> None:
+    point = inside(box, shares)
+    value = precise(expr, point)
+    with exact_arithmetic():
+        rational = rationalise(expr)
+        forms = (*equivalents(rational), oriented(rational))
+    for form in forms:
+        other = precise(form, point)
+        # A form may be undefined by a rounding of 50 digits only where a denominator vanishes.
+        assert value is None or other is None or abs(value) > 1e15 or same(value, other)
+
+
+def test_a_common_denominator_makes_repetitions_vanish() -> None:
+    total = 1 + X**2 + Y
+    curvature = canonical(1 / sqrt(total) - X**2 / total ** Fraction(3, 2))
+    wanted = canonical((1 + Y) / total ** Fraction(3, 2))
+    assert wanted in set(equivalents(curvature))
+
+
+def test_floats_become_the_fractions_they_are() -> None:
+    expr = rationalise(canonical(0.1 * X + Y**0.3))
+    assert all(not isinstance(node.value, float) for node in nodes((expr,)))
+    # In floating point 0.1 * 3 is not 0.3, and rewriting would have moved the value.
+    with exact_arithmetic():
+        assert multiply(rationalise(number(0.1)), number(3)) is not rationalise(number(0.3))
+
+
+def test_no_constant_is_rounded_inside_exactly() -> None:
+    tenth = Fraction(0.1)
+    with exact_arithmetic():
+        cube = power(number(tenth), 3)
+        assert cube.value == tenth**3
+        assert power(number(2), Fraction(1, 2)).op == Op.POW
+        assert exp_of(number(2)).op == Op.EXP
+    assert isinstance(power(number(tenth), 3).value, float)

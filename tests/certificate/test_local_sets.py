@@ -33,17 +33,13 @@ def chargers(need: Any, *, cap: float, equality: bool, named: bool = False) -> s
     if named:
         x = sv.agents(n, lower=0, upper=11, dim=hours)
         return sv.Problem(
-            agents=x,
             objectives=[cost(s) for s in x],
             constraints=[sum(s[t] for s in x) <= float(limit[t]) for t in range(hours)],
             local=[r for i in range(n) for r in rows(x[i], float(need[i]), ramps=i < n - 1)],
         )
     ev = sv.agents(n, dim=hours, lower=0, upper=11, name="ev", parameters={"need": need})
     return sv.Problem(
-        agents=ev,
-        objectives=cost(ev.x),
-        constraints=[sv.total(ev.x) <= limit],
-        local=rows(ev.x, ev["need"]),
+        objectives=cost(ev.x), constraints=[sv.total(ev.x) <= limit], local=rows(ev.x, ev["need"])
     )
 
 
@@ -104,7 +100,6 @@ def test_needs_above_the_capacity_fail_with_the_reason() -> None:
 def test_a_multiplier_that_is_not_unique_is_a_note_with_its_rows() -> None:
     x = sv.agents(2, lower=-2, upper=2)
     stated = sv.Problem(
-        agents=x,
         objectives=[(x[0] - 1) ** 2, (x[1] - 1) ** 2],
         constraints={"a": x[0] + x[1] <= 1, "b": 2 * x[0] + 2 * x[1] <= 2, "c": x[0] - x[1] <= 3},
     )
@@ -119,7 +114,6 @@ def test_a_point_inside_local_sets_is_found_where_rows_are_thousands() -> None:
     energy = np.random.default_rng(0).uniform(30.0, 100.0, n)
     room = sv.agents(n, dim=4, lower=0, upper=40, name="room", parameters={"energy": energy})
     stated = sv.Problem(
-        agents=room,
         objectives=sum(s**2 for s in room.x),
         constraints=[sv.total(room.x) >= asked * n],
         local=[sum(room.x) <= room["energy"]],
@@ -153,7 +147,6 @@ def test_the_limit_moves_along_local_rows_only() -> None:
 def test_an_agent_in_no_constraint_minimises_alone() -> None:
     x = sv.agents(3, lower=-2, upper=2)
     stated = sv.Problem(
-        agents=x,
         objectives=[(x[0] - 1) ** 2, (x[1] - 1) ** 2, (x[2] - 0.3) ** 2],
         constraints=[x[0] + x[1] <= 1],
     )
@@ -167,7 +160,6 @@ def test_an_agent_in_no_constraint_minimises_alone() -> None:
 def test_kinks_do_not_hide_a_point_with_slack() -> None:
     z = sv.agents(3, lower=-4, upper=4, dim=2)
     stated = sv.Problem(
-        agents=z,
         objectives=[sum(s**2) for s in z],
         constraints=[
             sv.norm(z[0] - z[1]) <= 1,

@@ -145,10 +145,7 @@ def test_the_gradient_of_a_quadratic_form_of_20_variables_is_exact() -> None:
 @pytest.mark.parametrize("scale", [1e-12, 1.0, 1e12])
 @pytest.mark.parametrize(
     ("expr", "exact"),
-    [
-        (slope(SOFTMAX, X[0], X[0]), 0.25),
-        (X[0] * exp(-(X[0] ** 2)), math.exp(-0.5) / 2**0.5),
-    ],
+    [(slope(SOFTMAX, X[0], X[0]), 0.25), (X[0] * exp(-(X[0] ** 2)), math.exp(-0.5) / 2**0.5)],
 )
 def test_bounds_scale_with_values_and_with_domains(expr: Any, exact: float, scale: float) -> None:
     larger = supremum([number(scale) * expr], TEN)
@@ -214,9 +211,7 @@ def test_a_proven_fact_spares_the_search() -> None:
         (X[0] ** -0.5 * X[1], (0.0, 2.0), "x1"),
     ],
 )
-def test_an_undefined_or_unbounded_norm_is_refused_with_the_remedy(
-    expr: Any, side: Any, blamed: str
-) -> None:
+def test_an_undefined_norm_is_refused_with_the_remedy(expr: Any, side: Any, blamed: str) -> None:
     remedy = rf"tighten the bounds so that [(]?{blamed}[)]? stays positive"
     for rows in ([[expr]], [[expr], [X[0]]], [[expr, X[0]], [X[0], 1]]):
         with pytest.raises(CertificateError, match=remedy):
@@ -263,7 +258,7 @@ def test_no_sampled_value_exceeds_the_bound(components: list[Any], box: Any, ran
         assert value_at(components, point) <= mpmath.mpf(bound.upper)
 
 
-def test_the_sampling_notices_a_bound_that_forgets_the_negative_side(
+def test_sampling_notices_a_bound_without_its_negative_side(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     expr = X[0] ** 2 - X[0] * X[1] - 3 * X[1] ** 2 + X[0] * X[2]

@@ -104,10 +104,9 @@ def test_every_error_has_a_code() -> None:
 
 
 @pytest.mark.parametrize(
-    ("code", "exit_code"),
-    [(sqlite3.SQLITE_FULL, Exit.AGAIN), (sqlite3.SQLITE_ERROR, Exit.PERSON)],
+    ("code", "exit_code"), [(sqlite3.SQLITE_FULL, Exit.AGAIN), (sqlite3.SQLITE_ERROR, Exit.PERSON)]
 )
-def test_a_ledger_on_a_full_disk_is_tried_again_and_a_spent_or_foreign_one_is_not(
+def test_a_ledger_on_a_full_disk_is_tried_again_and_a_spent_one_not(
     code: int, exit_code: Exit
 ) -> None:
     error = sqlite3.OperationalError("x")
@@ -180,3 +179,56 @@ def test_a_certificate_that_has_ended_has_a_code_of_its_own(
     address = ("--cloud", "wss://127.0.0.1:1")
     assert code_of(monkeypatch, *words, tmp_path / "3.state", *address) == Exit.EXPIRED
     client_context(keys / "agents" / "3")
+
+
+# --- Options of a role come from the command line, else the environment, else a file ---
+
+
+PAPER = Path(__file__).parents[2] / "examples" / "paper"
+
+
+@pytest.fixture
+def refused(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> object:
+    """What a relay says of options that it refuses."""
+
+    def run(*words: object) -> str:
+        relay = ["sottovoce", "relay", PAPER, "--agents", "1-2", "--cloud", "wss://h:1", *words]
+        monkeypatch.setattr("sys.argv", [str(word) for word in relay])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        assert ended.value.code == 2
+        return capsys.readouterr().err
+
+    return run
+
+
+def test_the_command_line_comes_first_then_the_environment_then_the_file(
+    refused: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert callable(refused)
+    file = tmp_path / "relay.toml"
+    file.write_text('listen = "of-the-file"\nkeys = "nowhere"\nlog-level = "error"\n')
+    assert "of-the-file" in refused("--config", file)
+    monkeypatch.setenv("SOTTOVOCE_CONFIG", str(file))
+    assert "of-the-file" in refused()
+    monkeypatch.setenv("SOTTOVOCE_LISTEN", "of-the-environment")
+    assert "of-the-environment" in refused()
+    assert "of-the-command" in refused("--listen", "of-the-command")
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        ("strict = true\n", "got 'strict': known are agents, cloud, config"),
+        ("listen = \n", "--config must be TOML"),
+        (None, "--config must be a readable file"),
+    ],
+)
+def test_a_file_that_cannot_be_meant_is_refused(
+    refused: object, tmp_path: Path, text: str | None, named: str
+) -> None:
+    assert callable(refused)
+    file = tmp_path / "relay.toml"
+    if text is not None:
+        file.write_text(text)
+    assert named in " ".join(refused("--config", file).split())

@@ -61,9 +61,7 @@ def test_equalities_intervals_fleets_and_own_bounds_are_told_apart() -> None:
 def test_many_sums_are_cut_short_and_say_so() -> None:
     ev = sv.agents(3, lower=0, upper=1, dim=30, name="ev")
     problem = sv.Problem(
-        agents=ev,
-        objectives=sum(ev.x),
-        constraints=[sv.total(list(ev.x)) <= np.full(30, 2.0)],
+        objectives=sum(ev.x), constraints=[sv.total(list(ev.x)) <= np.full(30, 2.0)]
     )
     assert "... 6 more" in shown(problem)
     assert len(rows(problem)) == 30
@@ -72,8 +70,6 @@ def test_many_sums_are_cut_short_and_say_so() -> None:
 def test_long_fractions_are_shown_as_decimals() -> None:
     x = sv.agents(["a", "b"], lower=-1, upper=1)
     problem = sv.Problem(
-        agents=x,
-        objectives=list(x),
-        constraints=[0.1 * x[0] ** 2 + 0.3 * x[0] * x[1] + x[1] ** 2 <= 1],
+        objectives=list(x), constraints=[0.1 * x[0] ** 2 + 0.3 * x[0] * x[1] + x[1] ** 2 <= 1]
     )
     assert all(len(row["formula"]) < 40 for row in rows(problem))

@@ -99,7 +99,7 @@ ACCOUNTING = (
           "test_a_guarantee_is_that_agents_own"),
     Fault("epsilon, delta and mu printed to nearest", "figures rounded up",
           lambda _: lambda value, digits=6: f"{value:.{digits}g}",
-          "test_epsilon_delta_and_mu_are_printed_rounded_up_and_sigma_rounded_down"),
+          "test_promises_are_printed_rounded_up_and_sigma_down"),
     Fault("final check of delta left out", "final check of a plan", lambda _: lambda noise: None,
           "test_the_final_check_of_delta_refuses_noise_that_was_calibrated_too_small"),
     Fault("a plan beyond what the sampler releases", "check of a plan's size",

@@ -11,7 +11,7 @@ from sottovoce.network.round_arithmetic import SimulatedSampler, noisy_sigma
 from sottovoce.privacy.sampler import STEPS, Released, Sampler, SecureSampler
 
 LAW = "test_few_draws_are_gaussian_independent_fresh_and_on_every_output"
-EACH_DRAW = "test_every_draw_is_released_once_as_it_came_however_large"
+EACH_DRAW = "test_every_draw_is_released_once_as_it_came"
 
 
 def source(change: Any) -> Any:

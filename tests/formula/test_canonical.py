@@ -10,12 +10,14 @@ from typing import Any
 
 import pytest
 from hypothesis import assume, example, given, settings
+from hypothesis import strategies as st
 from random_formulas import NAMES, OURS, any_formula, ours, points, value
 
 from formula_values import evaluate
 from sottovoce.errors import ProblemError
 from sottovoce.formula import expression
 from sottovoce.formula.canonical import canonical, expand, rebuild, substitute
+from sottovoce.formula.derive import connected
 from sottovoce.formula.expression import Expression, Op, interned, nodes, number, symbol
 from sottovoce.formula.functions import (
     exp,
@@ -236,3 +238,18 @@ def test_formulas_without_references_are_forgotten() -> None:
         number(k + 0.5)
     assert len(expression._interned) < before + 200_000
     assert canonical(symbol("referenced") * 7 + 1) is formula
+
+
+NODES = 8
+EDGES = st.lists(st.tuples(st.integers(0, NODES - 1), st.integers(0, NODES - 1)))
+
+
+@given(EDGES)
+def test_labels_are_equal_where_a_path_joins_nodes(edges: list[tuple[int, int]]) -> None:
+    reached = [{node} for node in range(NODES)]
+    for _ in range(NODES):
+        for a, b in edges:
+            reached[a] = reached[b] = reached[a] | reached[b]
+    firsts = [min(nodes) for nodes in reached]
+    labels = connected(NODES, [a for a, _ in edges], [b for _, b in edges]).tolist()
+    assert labels == [sorted(set(firsts)).index(first) for first in firsts]

@@ -143,9 +143,7 @@ def sampled(expr: Any, seed: int) -> Any:
 
 @settings(max_examples=100, deadline=None)
 @given(formulas(), st.integers(0, 10**6))
-def test_values_lie_in_the_range_and_below_the_chords_of_what_is_convex(
-    expr: Any, seed: int
-) -> None:
+def test_values_lie_in_the_range_and_below_chords_of_what_is_convex(expr: Any, seed: int) -> None:
     values = sampled(expr, seed)
     slack = 1e-9 * (1 + np.max(np.abs(values)))
     low, high = value_range(canonical(expr), BOX)

@@ -77,9 +77,7 @@ def test_every_build_has_the_same_bits(public: PublicSum, monkeypatch: pytest.Mo
     assert len(ends) == 1
 
 
-def test_the_answer_averages_and_steering_takes_off_what_the_average_has_too_much(
-    build: str,
-) -> None:
+def test_the_answer_averages_and_steering_takes_off_what_it_has_too_much(build: str) -> None:
     public = intervals(4)
     cloud, plain = (
         CloudKernel(public, DualAveraging(), planned=True),
@@ -208,9 +206,7 @@ def test_projections_in_a_weighted_metric_are_clarabels(plain: Any) -> None:
 
 
 @pytest.mark.parametrize("public", [intervals(4), with_regions()], ids=["intervals", "regions"])
-def test_prices_meet_the_optimality_conditions_of_their_model(
-    plain: Any, public: PublicSum
-) -> None:
+def test_prices_meet_the_conditions_of_their_model(plain: Any, public: PublicSum) -> None:
     core, unit = CloudKernel(public, DualAveraging(), planned=True).core, np.array(public.unit)
     rng, p = np.random.default_rng(2), unit.size
     for _ in range(6):

@@ -25,7 +25,6 @@ from sottovoce.problem.fleets import FleetContribution as Terms
 
 X = tuple(symbol(f"x{c}") for c in range(3))
 A, B = symbol("a"), symbol("b")
-PLACE = {s: c for c, s in enumerate(X)}
 
 
 @pytest.fixture(params=BUILDS)
@@ -227,9 +226,7 @@ def test_every_build_has_the_same_bits(name: str, monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.parametrize("make", [scalars, vectors, lambda n: separable(n, 2)])
-def test_an_agent_in_a_fleet_has_the_bits_of_one_alone(
-    build: str, make: Callable[[int], Fleet]
-) -> None:
+def test_an_agent_in_a_fleet_has_its_bits_alone(build: str, make: Callable[[int], Fleet]) -> None:
     count = 3
     whole = make(count)
     whole = replace(whole, sums=tuple(t for t in whole.sums if t.weights is None))
@@ -280,39 +277,3 @@ def test_measures_of_a_box_are_those_of_the_formulas(build: str) -> None:
     near = np.clip(x - slope, problem.group.lower.ravel(), problem.group.upper.ravel())
     assert measured["residual"] == pytest.approx(np.sum((x - near) ** 2))
     np.testing.assert_allclose(sums, fleet.contributions(7))
-
-
-def test_an_objective_that_is_code_has_the_bits_of_its_formula() -> None:
-    problem = scalars(1)
-    a, b = (float(v[0]) for v in problem.group.parameters.values())
-
-    def code(x: float) -> float:
-        cube = (x - a) * (x - a) * (x - a)
-        return 4.0 * b * cube + 2.0 * (x - 1.0)
-
-    coded = kernel_of(
-        scalars(1, objective=canonical(X[0] * 0)), gradient=lambda x: np.array([code(x[0])])
-    )
-    states = []
-    for kernel in (kernel_of(problem), coded):
-        fleet = FleetStates(kernel, np.zeros((1, 1)))
-        fleet.round(1, PRICE, theta=0.5, share=1.0)
-        states.append(fleet.states.item())
-    assert states[0] == pytest.approx(states[1], rel=1e-12)
-
-
-def test_a_vector_objective_that_is_code_keeps_to_local_rows() -> None:
-    formula = separable(1, 1)
-    a = float(formula.group.parameters[A][0])
-
-    def code(x: Any) -> Any:
-        return np.array([2 * a * (x[0] - 1), 2 * a * x[1], x[2] + 1])
-
-    coded = kernel_of(replace(formula, objective=canonical(X[0] * 0)), gradient=code)
-    states = []
-    for kernel in (kernel_of(formula, interior=True), coded):
-        assert kernel.how == INTERIOR
-        fleet = FleetStates(kernel, np.zeros((1, 3)))
-        fleet.round(1, np.array([0.4, 0.2]), theta=0.5, share=1.0)
-        states.append(fleet.states)
-    np.testing.assert_allclose(states[0], states[1], atol=1e-7)

@@ -96,9 +96,7 @@ def test_a_step_in_any_metric_costs_no_more_than_cvxpys(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_every_build_takes_the_same_step_to_the_bit(
-    kind: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_every_build_takes_the_same_step(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     steps: list[Any] = []
     for build in BUILDS:
         for _ in use_build(build, monkeypatch):

@@ -30,7 +30,7 @@ from sottovoce.network.protocol.receipt import ReceiptSigner
 from sottovoce.network.round_arithmetic import Rounds
 from sottovoce.network.run_service import RunService
 from sottovoce.network.setup import make_config, parties_of, setup_of
-from sottovoce.paper.paper_release import RELEASE
+from sottovoce.paper.tikhonov import RELEASE
 from sottovoce.privacy.adjacency import Adjacency, Trajectory
 from sottovoce.privacy.noise_plan import NoisePlan, Output, OutputKind
 from sottovoce.privacy.sampler import Sampler
@@ -64,7 +64,7 @@ def plan_for(
     cloud = problem.cloud
     per_agent = np.ones(cloud.agents)
     kind: OutputKind = "sum" if method == "joint" else "value"
-    names = cloud.sums.labels() if method == "joint" else cloud.row_labels()
+    names = cloud.sums.labels if method == "joint" else cloud.row_labels()
     outputs = [Output(name=name, kind=kind, sigma=sigma, row=row) for row, name in enumerate(names)]
     if method == "paper":
         from plans import coupled_entries  # not there for processes started in this folder
@@ -281,11 +281,12 @@ async def some_rounds(
     until: int,
     *,
     parties: list[list[int]] | None = None,
+    store: Path | str | None = None,
     **settings: Any,
 ) -> None:
     """Serve with new agents until a round or the end; nothing survives but files."""
     allow = settings.get("seed") is not None
-    async with serving(plan, keys, folder / "run.db", **settings) as cloud:
+    async with serving(plan, keys, store or folder / "run.db", **settings) as cloud:
         agents = [
             member(problem, party, cloud, keys, folder, allow_simulated=allow)
             for party in parties or [[i] for i in range(1, problem.agents + 1)]

@@ -5,8 +5,6 @@ python party_process.py cloud HOST:PORT KEYS FOLDER ROUNDS --seed SEED URL LEASE
 python party_process.py cloud PORT KEYS FOLDER ROUNDS --helper PORT      one half
 python party_process.py helper PORT KEYS FOLDER
 python party_process.py agent PORT KEYS FOLDER NUMBER
-python party_process.py relay PORT KEYS FOLDER RANGE ABOVE
-python party_process.py gateway PORT KEYS FOLDER RANGE      prints its agents' answers as JSON
 
 A helper appends every answer it sends, in hexadecimal, to FOLDER/answers; an agent every frame it
 receives to FOLDER/NUMBER.frames and every masked contribution it sends to FOLDER/NUMBER.said. With
@@ -16,7 +14,6 @@ a URL, store and ledger are in PostgreSQL, with a lease of so many seconds.
 from __future__ import annotations
 
 import asyncio
-import json
 import sys
 from pathlib import Path
 from typing import Any
@@ -28,10 +25,8 @@ from sottovoce.network import agent as agent_module
 from sottovoce.network import journal_place, service
 from sottovoce.network.cloud import Cloud
 from sottovoce.network.helper import Helper
-from sottovoce.network.identity.tls import parse_range
 from sottovoce.network.protocol.codec import decode_from_cloud, encode
 from sottovoce.network.protocol.messages import Answer, FromAgent, FromCloud, Masked
-from sottovoce.network.relay import Relay
 from sottovoce.network.transport import server as server_module
 from sottovoce.privacy.ledger import Ledger
 from sottovoce.problem import gallery
@@ -73,13 +68,14 @@ async def cloud(
     store: Any = folder / "run.db"
     if kind == "--seed":
         plan, ledger = plan_for(PROBLEM), Ledger(server[0] if server else folder / "ledger.db")
-        if not server:
+        settings: dict[str, Any] = {"keys": keys, "ledger": ledger, "seed": int(value)}
+        if not server:  # a killed agent comes back
+            settings["deadline"] = settings["first_deadline"] = 300.0
             ledger.grant(PROBLEM.cloud.agent_labels(), 1.1, 0.05, hide="trajectory", radius=1.0)
         else:
             store = server[0]
             vars(journal_place)["LEASE_SECONDS"] = float(server[1])
             vars(service)["POLL_SECONDS"] = float(server[1]) / 10
-        settings: dict[str, Any] = {"keys": keys, "ledger": ledger, "seed": int(value)}
     else:
         plan = split_plan(PROBLEM)
         settings = {"keys": keys / "cloud", "helper": f"wss://127.0.0.1:{value}"}
@@ -108,24 +104,6 @@ async def helper(port: str, keys: Path, folder: Path) -> None:
 async def agent(port: str, keys: Path, folder: Path, number: str) -> None:
     witnessed_agent(folder, number)
     await member(PROBLEM, [int(number)], int(port), keys, folder, allow_simulated=True).run()
-
-
-async def relay(port: str, keys: Path, folder: Path, agents: str, above: str) -> None:
-    await Relay(
-        PROBLEM.cloud,
-        parse_range(agents),
-        above=f"wss://127.0.0.1:{above}",
-        keys=keys / "agents" / agents,
-        listen=("127.0.0.1", int(port)),
-        allow_simulated=True,
-        longest_pause=0.2,
-    ).run()
-
-
-async def gateway(port: str, keys: Path, folder: Path, agents: str) -> None:
-    numbers = list(parse_range(agents))
-    one = member(PROBLEM, numbers, int(port), keys, folder, allow_simulated=True)
-    sys.stdout.write(json.dumps((await one.run()).x.tolist()))
 
 
 if __name__ == "__main__":

@@ -6,16 +6,20 @@ import asyncio
 import json
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from conformance_files import FOLDER
-from network_harness import member, plan_for, reached, run, serving
+from network_harness import halves, member, plan_for, run, serving, split_plan
 
+from sottovoce.algorithm.dual_averaging import DualAveraging
 from sottovoce.network.cloud import Cloud
+from sottovoce.paper.tikhonov import Tikhonov
 from sottovoce.problem.problem import Problem
+from sottovoce.simulation.simulate import simulate
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "agent-js"
 ROUNDS, SEED = 60, 9
@@ -108,49 +112,89 @@ def test_the_same_run_with_an_agent_of_ours_in_its_place_gives_the_same_states(
         np.testing.assert_allclose(there, here, rtol=0, atol=1e-9)
 
 
-async def test_killed_and_started_again_it_goes_on_from_its_state(
+async def test_it_stops_at_another_version_and_at_simulated_noise(
     agent_js: Path, paper: Problem, keys: Path, tmp_path: Path
 ) -> None:
-    store, state = tmp_path / "run.db", tmp_path / "4.json"
-    async with serving(plan_for(paper), keys, store, rounds=200) as cloud:
-        others = [asyncio.create_task(member(paper, [i], cloud, keys, tmp_path).run())
-                  for i in OTHERS]  # fmt: skip
-        for until in (20, 80):
-            process = await started(agent_js, cloud, keys, state)
-            await reached(cloud, until)
-            process.kill()
-            await process.wait()
-        process = await started(agent_js, cloud, keys, state)
-        result = await cloud.finished(linger=20)
-        assert await process.wait() == 0
-        await asyncio.gather(*others)
-    kept = json.loads(state.read_text())
-    assert kept["round"] == result.rounds == 200
-    assert kept["missed"] == []
-    assert result.refused == {}
-
-
-def test_it_stops_at_another_version_and_at_simulated_noise(
-    agent_js: Path, paper: Problem, keys: Path, tmp_path: Path
-) -> None:
-    async def main() -> list[tuple[int, bytes]]:
-        told = []
-        async with serving(
-            plan_for(paper), keys, tmp_path / "run.db", rounds=3, seed=SEED
-        ) as cloud:
-            words = command(agent_js, cloud.port, keys, tmp_path / "4.json")
-            for wrong in ("noise", "version"):
-                if wrong == "version":
-                    cloud._server.protocols = ("sottovoce.7",)
-                process = await asyncio.create_subprocess_exec(
-                    *[word for word in words if word != "--allow-simulated"],
-                    cwd=agent_js,
-                    stderr=asyncio.subprocess.PIPE,
-                )
-                _, said = await process.communicate()
-                told.append((process.returncode or 0, said))
-        return told
-
-    noise, version = run(main())
+    told = []
+    async with serving(plan_for(paper), keys, tmp_path / "run.db", rounds=3, seed=SEED) as cloud:
+        words = command(agent_js, cloud.port, keys, tmp_path / "4.json")
+        for wrong in ("noise", "version"):
+            if wrong == "version":
+                cloud._server.protocols = ("sottovoce.7",)
+            process = await asyncio.create_subprocess_exec(
+                *[word for word in words if word != "--allow-simulated"],
+                cwd=agent_js,
+                stderr=asyncio.subprocess.PIPE,
+            )
+            _, said = await process.communicate()
+            told.append((process.returncode or 0, said))
+    noise, version = told
     assert noise == (2, b"error: simulated noise: nothing would be private\n")
     assert version == (2, b"error: version: the cloud does not speak sottovoce.6\n")
+
+
+# --- A client written from docs/reference/protocol.md alone computes what ``simulate`` computes ---
+
+
+CLIENT_ROUNDS, CLIENT_SEED = 30, 9
+SCRIPT = str(Path(__file__).with_name("independent_client.py"))
+
+
+async def together(problem: Problem, cloud: Cloud, keys: Path, folder: Path, **more: Any) -> bytes:
+    """Run six agents of ours with the client as the fourth; return what it printed."""
+    others = [
+        asyncio.create_task(member(problem, [i], cloud, keys, folder, **more).run())
+        for i in (1, 2, 3, 5, 6, 7)
+    ]
+    client = await asyncio.create_subprocess_exec(
+        sys.executable,
+        SCRIPT,
+        str(cloud.port),
+        str(keys / "agents" / "4"),
+        stdout=asyncio.subprocess.PIPE,
+    )
+    await cloud.finished(linger=20)
+    await asyncio.gather(*others)
+    output, _ = await client.communicate()
+    assert client.returncode == 0
+    return output
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "method"),
+    [(DualAveraging(), "joint"), (Tikhonov(), "paper")],
+    ids=["sums", "paper"],
+)
+def test_the_independent_client_takes_part(
+    algorithm: Any, method: Any, paper: Problem, keys: Path, tmp_path: Path
+) -> None:
+    plan = plan_for(paper, method=method)
+    settings: dict[str, Any] = {
+        "rounds": CLIENT_ROUNDS,
+        "seed": CLIENT_SEED,
+        "algorithm": algorithm,
+    }
+
+    async def main() -> bytes:
+        async with serving(plan, keys, tmp_path / "run.db", **settings) as cloud:
+            return await together(paper, cloud, keys, tmp_path, allow_simulated=True)
+
+    said = json.loads(run(main()))
+    here = simulate(paper, plan, **settings)
+    assert said["rounds"] == CLIENT_ROUNDS
+    assert said["x"] == pytest.approx(here.last_x[0][3], abs=1e-9)
+    assert said["answer"] == pytest.approx(here.x[0][3], abs=1e-9)
+
+
+def test_the_independent_client_takes_part_in_a_split_run(
+    paper: Problem, split_keys: Path, tmp_path: Path
+) -> None:
+    async def main() -> bytes:
+        async with halves(split_plan(paper), split_keys, tmp_path, rounds=CLIENT_ROUNDS) as (
+            cloud,
+            _,
+        ):
+            return await together(paper, cloud, split_keys, tmp_path)
+
+    # With another mask than the helper's the sums would have left their range.
+    assert json.loads(run(main()))["rounds"] == CLIENT_ROUNDS

@@ -24,14 +24,7 @@ from sottovoce.network.protocol.codec import (
     pack,
     pack_whole,
 )
-from sottovoce.network.protocol.messages import (
-    LASTING,
-    Code,
-    Contribution,
-    Error,
-    Round,
-    Welcome,
-)
+from sottovoce.network.protocol.messages import LASTING, Code, Contribution, Error, Round, Welcome
 
 CONFIG = hashlib.sha256(b"{}").digest()
 START = Memory(x=pack(np.array([5.0])), answer=pack(np.array([5.0])))
@@ -134,14 +127,6 @@ def test_what_was_said_of_a_round_is_said_again_byte_for_byte() -> None:
     assert send == SendUp(message=Contribution(round=1, values=pack_whole(np.array([4]))))
 
 
-def test_nothing_is_sent_after_the_last_round() -> None:
-    machine = joined(rounds=1)
-    assert [type(a) for a in machine.hear(round_(1))] == [Apply, Save]
-    machine.lost()
-    machine.connected()
-    assert [type(a) for a in machine.hear(welcome(round=2, rounds=1))] == [Save]
-
-
 @pytest.mark.parametrize(
     "changes",
     [
@@ -162,28 +147,10 @@ def test_a_welcome_whose_parts_do_not_fit_ends_the_connection(changes: dict[str,
     assert agent().hear(welcome(**changes)) == [Reconnect(code=Code.MALFORMED)]
 
 
-def test_a_round_seen_before_is_ignored_and_another_of_its_number_stops_the_agent() -> None:
-    machine = joined()
-    machine.hear(round_(1))
-    assert machine.hear(round_(1)) == []
-    assert stop(machine.hear(round_(1, receipt=b"z" * 64))) is Code.HALTED
-
-
-def test_a_cloud_that_forgot_a_round_is_not_served() -> None:
-    machine = agent(Memory(config=CONFIG, round=4, receipt=b"r" * 64, x=START.x, answer=START.x))
-    assert stop(machine.hear(welcome(round=4))) is Code.HALTED
-
-
 def test_a_run_with_another_configuration_is_refused() -> None:
     machine = agent(Memory(config=b"c" * 32, round=1, receipt=b"r" * 64, x=START.x, answer=START.x))
     assert stop(machine.hear(welcome(round=2))) is Code.OTHER_RUN
     assert stop(agent(wrong="not mine").hear(welcome())) is Code.OTHER_RUN
-
-
-def test_it_waits_when_the_cloud_is_ahead_and_then_catches_up() -> None:
-    machine = agent(Memory(config=CONFIG, round=4, receipt=b"r" * 64, x=START.x, answer=START.x))
-    assert [type(a) for a in machine.hear(welcome(round=6))] == [Save]
-    assert isinstance(machine.hear(round_(5))[0], Apply)
 
 
 @pytest.mark.parametrize(

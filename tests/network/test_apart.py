@@ -29,7 +29,6 @@ def stated(local: list[Any] | None = None, **settings: Any) -> Problem:
     x = sv.agents(2, lower=0, upper=10)
     rows = [x[0] >= 6] if local is None else local
     return Problem(
-        agents=x,
         objectives=[(x[0] - 3) ** 2, (x[1] - 2) ** 2],
         constraints={"fuse": x[0] + x[1] <= 5},
         local=rows,

@@ -22,7 +22,6 @@ def problem(*, secret: bool) -> sv.Problem:
     low, high, most = CANARIES
     local = [a + b >= low, c <= high, sv.maximum(d, -2 * d) <= most, a - b <= most]
     return sv.Problem(
-        agents=x,
         objectives=[
             (a - 1) ** 2 + (b - 1) ** 2,
             *((s - k / 4) ** 2 for k, s in enumerate(list(x)[1:])),
@@ -71,12 +70,3 @@ def test_the_cloud_knows_nothing_of_private_sets(
     for where, text in seen.items():
         for canary in spellings():
             assert canary not in text, where
-
-
-def test_an_empty_set_stops_the_agent_before_it_says_anything(tmp_path: Path) -> None:
-    stated = problem(secret=True)
-    stated.save(tmp_path / "p")
-    file = tmp_path / "p" / "agents" / "1.toml"
-    file.write_text(file.read_text().replace("local = [", 'local = [\n  "x1[1] + x1[2] <= 0.5",'))
-    with pytest.raises(sv.errors.ProblemError, match=r"local set of x1 .* got none for"):
-        sv.network.AgentGroup.of_file(file)

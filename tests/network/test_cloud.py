@@ -3,7 +3,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-import sqlite3
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ import pytest
 from network_harness import completed, member, plan_for, play, run, serving, some_rounds
 from scipy import stats
 
+from databases import sqlite
 from sottovoce.errors import BudgetError, InputError, PrivacyError
 from sottovoce.network.cloud import Cloud
 from sottovoce.network.failures import DivergedError, HaltedError, RefusedError, StoreError
@@ -140,45 +140,36 @@ def test_prices_that_the_cloud_does_not_remember_are_refused(
 ) -> None:
     settings: dict[str, Any] = {"rounds": 100_000, "parties": [ALL]}
     run(some_rounds(paper, plan_for(paper), keys, tmp_path, 3, **settings))
-    config = summarise(tmp_path / "run.db").config
+    store = tmp_path / "run.db"
+    config = summarise(store).config
     assert config is not None
-    database = sqlite3.connect(tmp_path / "run.db")
     digest, price = config.hash, pack(np.full(4, 0.125))
-    for k, release in database.execute("SELECT k, release FROM rounds ORDER BY k").fetchall():
+    write = "UPDATE rounds SET context = ?, digest = ?, seal = ? WHERE k = ?"
+    for k, release in sqlite(store, "SELECT k, release FROM rounds ORDER BY k"):
         # Seals and digests are in order: only the cloud's memory can tell.
         digest = next_digest(digest, k, price, release)
         mark = seal(k.to_bytes(8, "little"), price, release, digest, b"")
-        database.execute(
-            "UPDATE rounds SET context = ?, digest = ?, seal = ? WHERE k = ?",
-            (price, digest, mark, k),
-        )
-    database.commit()
-    database.close()
+        sqlite(store, write, price, digest, mark, k)
     (tmp_path / "run.db.mark").unlink()
     with pytest.raises(StoreError, match="remembered other prices than those of round"):
         run(some_rounds(paper, plan_for(paper), keys, tmp_path, 5, **settings))
 
 
-@pytest.mark.parametrize("lost", ["DELETE FROM notes WHERE name = 'memory'", "an older one"])
+@pytest.mark.parametrize(
+    "change", ["DELETE FROM {}", "UPDATE {} SET value = ?, seal = ?"], ids=["lost", "older"]
+)
 def test_a_store_without_what_its_cloud_remembered_last_is_refused(
-    lost: str, paper: Problem, keys: Path, tmp_path: Path
+    change: str, paper: Problem, keys: Path, tmp_path: Path
 ) -> None:
     settings: dict[str, Any] = {"rounds": 100_000, "parties": [ALL]}
-    memory = "SELECT value, seal FROM notes WHERE name = 'memory'"
-    run(some_rounds(paper, plan_for(paper), keys, tmp_path, 3, **settings))
-    database = sqlite3.connect(tmp_path / "run.db")
-    older = database.execute(memory).fetchone()
-    database.close()
-    run(some_rounds(paper, plan_for(paper), keys, tmp_path, 6, **settings))
-    database = sqlite3.connect(tmp_path / "run.db")
-    if lost.startswith("DELETE"):
-        database.execute(lost)
-    else:
-        database.execute("UPDATE notes SET value = ?, seal = ? WHERE name = 'memory'", older)
-    database.commit()
-    database.close()
+    where, store = (paper, plan_for(paper), keys, tmp_path), tmp_path / "run.db"
+    run(some_rounds(*where, 3, **settings))
+    (older,) = sqlite(store, "SELECT value, seal FROM notes WHERE name = 'memory'")
+    run(some_rounds(*where, 6, **settings))
+    words = older if "?" in change else ()
+    sqlite(store, change.format("notes") + " WHERE name = 'memory'", *words)
     with pytest.raises(StoreError, match="remembered is not of round"):
-        run(some_rounds(paper, plan_for(paper), keys, tmp_path, 9, **settings))
+        run(some_rounds(*where, 9, **settings))
 
 
 def test_a_restart_takes_no_step_again(

@@ -183,12 +183,7 @@ class Table:
 
 
 def hello(*agents: int, **changes: Any) -> Hello:
-    words: dict[str, Any] = {
-        "agents": list(agents),
-        "config": b"",
-        "round": 0,
-        "receipt": b"",
-    }
+    words: dict[str, Any] = {"agents": list(agents), "config": b"", "round": 0, "receipt": b""}
     return Hello(**(words | changes))
 
 

@@ -26,7 +26,6 @@ from sottovoce.network.protocol.messages import Code
 from sottovoce.problem.problem import Problem
 
 COMMAND = (sys.executable, "-c", "from sottovoce.cli import main; main()")
-CLIENT = str(Path(__file__).with_name("independent_client.py"))
 Start = Callable[[int], Awaitable[object]]
 
 
@@ -113,18 +112,6 @@ async def test_nobody_who_comes_is_a_failure(keys: Path) -> None:
     assert checks[-1].seen == "no agent came within 0.2 s"
 
 
-async def test_the_independent_client_takes_part_until_it_must_reconnect(keys: Path) -> None:
-    async def start(port: int) -> None:
-        words = [sys.executable, CLIENT, str(port), str(keys / "agents" / "4")]
-        process = await asyncio.create_subprocess_exec(*words, stderr=asyncio.subprocess.DEVNULL)
-        await process.wait()
-
-    checks = await played(keys, start, patience=3.0)
-    assert failed(checks)[-1] == "it takes part to the end"
-    passed = [check.name for check in checks if check.passed]
-    assert {"hello of a new agent", "the contribution after round 3"} <= set(passed)
-
-
 async def test_the_agent_in_javascript_passes_the_command(
     agent_js: Path, keys: Path, tmp_path: Path
 ) -> None:
@@ -198,14 +185,6 @@ async def test_a_cloud_that_breaks_rules_fails_by_name(
         "asked for sottovoce.0, it refuses with 426",
         "another contribution: conflict, and the connection stays",
     ]
-
-
-async def test_a_cloud_that_is_not_there_is_a_failure(keys: Path) -> None:
-    script = ScriptedAgent(
-        f"wss://127.0.0.1:{free_port()}", keys / "agents" / "1-7", (1,), patience=2.0
-    )
-    checks = await script.play()
-    assert failed(checks) == ["it takes part to the end"]
 
 
 async def test_a_cloud_that_refuses_the_keys_is_a_failure_and_no_traceback(

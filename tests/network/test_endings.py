@@ -28,22 +28,6 @@ START = Memory(x=b"\0" * 8, answer=b"\0" * 8)
 COMMAND = (sys.executable, "-c", "from sottovoce.cli import main; main()")
 ALL = list(range(1, 8))
 
-HOLD_A_STORE = """
-import asyncio, sys
-from sottovoce.network import process as network_process
-from sottovoce.network.store import CloudStore
-
-async def main():
-    store = CloudStore(sys.argv[1])
-    try:
-        print("ready", flush=True)
-        await asyncio.sleep(60)
-    finally:
-        store.close()
-
-network_process.run(main())
-"""
-
 
 def wait_for(process: subprocess.Popen[str], word: str) -> None:
     assert process.stderr is not None
@@ -51,18 +35,6 @@ def wait_for(process: subprocess.Popen[str], word: str) -> None:
         if word in line:
             return
     raise AssertionError(f"ended with {process.wait()} without {word!r}")
-
-
-@pytest.mark.parametrize("name", ["SIGTERM", "SIGHUP"])
-def test_signals_close_the_store(name: str, tmp_path: Path) -> None:
-    words = [sys.executable, "-c", HOLD_A_STORE, str(tmp_path / "run.db")]
-    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline() == "ready\n"
-        assert (tmp_path / "run.db-wal").exists()
-        process.send_signal(signal.Signals[name])
-        assert process.wait(30) == -signal.Signals[name]
-    assert not (tmp_path / "run.db-wal").exists()
 
 
 def test_sigterm_and_sighup_end_cloud_and_agent_cleanly(

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
+import logging
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -9,11 +13,13 @@ from typing import Any
 import numpy as np
 import pytest
 from network_harness import completed, member, plan_for, reached, run, serving, taking_part
+from typer.testing import CliRunner
 from welcomes import welcome_to
 
 import sottovoce as sv
 from sottovoce.algorithm.dual_averaging import DualAveraging
 from sottovoce.certificate.contributions import sum_ranges
+from sottovoce.cli import application
 from sottovoce.network.agent import Agent, AgentResult
 from sottovoce.network.agent_group import AgentGroup
 from sottovoce.network.cloud import Cloud, CloudResult
@@ -26,6 +32,7 @@ from sottovoce.privacy.averaging import answer_weights, weights_norm
 from sottovoce.privacy.feasibility import AveragedNoise
 from sottovoce.privacy.margins import feasibility
 from sottovoce.privacy.noise_plan import NoisePlan
+from sottovoce.problem.files.save import save_problem
 from sottovoce.problem.groups import Array
 from sottovoce.problem.problem import Problem
 
@@ -125,20 +132,6 @@ def test_without_a_confirmation_fallbacks_are_applied(
     assert [one.confirmed for one in ended] == [False] * 7
 
 
-async def test_a_run_that_is_cut_short_leaves_fallbacks(
-    safe: Problem, keys: Path, tmp_path: Path
-) -> None:
-    made, device = with_margins(safe), Device()
-    settings: dict[str, Any] = {"rounds": ROUNDS, "seed": SEED}
-    async with (
-        serving(made, keys, tmp_path / "run.db", **settings) as cloud,
-        taking_part(*members(safe, cloud, keys, tmp_path, device)),
-    ):
-        await reached(cloud, 8)
-    assert len(device.told) > 4
-    assert {(x, which) for _, x, which in device.told} == {(0.25, "fallback")}
-
-
 def test_a_run_that_crashed_ends_with_the_verdict_and_the_bits_of_one_that_did_not(
     safe: Problem, keys: Path, tmp_path: Path
 ) -> None:
@@ -172,9 +165,7 @@ def test_runs_without_margins_drive_devices_with_averages(
     assert ended[0].confirmed is None
 
 
-def test_words_that_counted_again_widen_the_margin_by_what_they_can_be_off(
-    paper: Problem,
-) -> None:
+def test_words_that_counted_again_widen_the_margin_by_what_they_can_be_off(paper: Problem) -> None:
     made = with_margins(paper, 20)
     kept = made.feasible
     assert kept is not None
@@ -225,9 +216,7 @@ def test_an_agent_that_missed_rounds_averages_what_it_last_said_in_them(paper: P
 def test_an_agent_takes_no_part_in_a_run_without_margins_over_a_hard_constraint() -> None:
     x = sv.agents(2, lower=0, upper=1)
     for mark, words in ((sv.hard, "a constraint is hard"), (lambda g: g, None)):
-        problem = Problem(
-            agents=x, objectives=[x[0] ** 2, x[1] ** 2], constraints=[mark(x[0] + x[1] <= 1)]
-        )
+        problem = Problem(objectives=[x[0] ** 2, x[1] ** 2], constraints=[mark(x[0] + x[1] <= 1)])
         welcome = welcome_to(problem.cloud, [1], DualAveraging())
         wrong = welcome_objection(welcome, problem.cloud, allow_simulated=True)
         assert wrong == words if words is None else words in str(wrong)
@@ -237,3 +226,117 @@ def test_a_run_must_have_the_rounds_that_its_margins_are_for(paper: Problem) -> 
     with pytest.raises(sv.errors.InputError, match=r"rounds must be what the plan covers \(60\)"):
         check_request(with_margins(paper), 59, "wait")
     check_request(with_margins(paper), 60, "wait")
+
+
+# --- Mixtures of answers and fallbacks: who checks them, and when answers are applied ---
+
+
+MIXED_ROUNDS = 20
+
+
+def fused(*fallback: float, rows: Any = None, limit: float = 3.0) -> Problem:
+    """Two agents under a limit, with the fallbacks given."""
+    x = sv.agents(2, lower=0, upper=5)
+    couple = sv.hard(sum(x) <= limit) if rows is None else rows(x)
+    return Problem(
+        objectives=[(x[0] - 3) ** 2, (x[1] - 2) ** 2],
+        constraints={"fuse": couple},
+        fallback=[[value] for value in fallback] or None,
+    )
+
+
+async def mixed(
+    problem: Problem, keys: Path, folder: Path, *, devices: tuple[Any, Any] = (None, None),
+    **settings: Any,
+) -> list[AgentResult]:  # fmt: skip
+    made = with_margins(problem, MIXED_ROUNDS, sigma=0.01)
+    fixed: dict[str, Any] = {"rounds": MIXED_ROUNDS, "seed": 1, **settings}
+    async with serving(made, keys, folder / "run.db", **fixed) as cloud:
+        agents = [
+            member(problem, [a], cloud, keys, folder, allow_simulated=True, on_state=device)
+            for a, device in zip((1, 2), devices, strict=True)
+        ]
+        ended = await asyncio.gather(*(agent.run() for agent in agents))
+        await cloud.finished(linger=5)
+        return list(ended)
+
+
+def warned(caplog: pytest.LogCaptureFixture, event: str = "fallback-unsafe") -> list[list[int]]:
+    lines = [record for record in caplog.records if record.msg == event]
+    return sorted(record.fields["agents"] for record in lines)  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("problem", "unsafe", "above"),
+    [
+        (fused(3.0, 0.0), [[1]], [[1]]),
+        (fused(0.0, 0.0), [], []),
+        (fused(), [], []),
+        (fused(5.0, 1.0, rows=lambda x: sv.hard(x[0] + x[1] >= 3)), [[2]], []),
+        (fused(0.0, 5.0, rows=lambda x: sv.hard(x[0] - x[1] <= 3)), [], []),
+        (fused(0.0, 0.0, rows=lambda x: sv.hard((x[0] - x[1]) ** 2 <= 4)), [[1], [2]], []),
+        (fused(0.0, 1.0, rows=lambda x: sv.hard((x[0] - x[1]) ** 2 <= 4)), [[1], [2]], [[2]]),
+        (fused(0.0, 1.0, rows=lambda x: sv.hard(x[0] ** 2 + x[1] ** 2 <= 4)), [[2]], [[2]]),
+    ],
+)  # fmt: skip
+def test_mixtures_with_an_unsafe_fallback_are_noted_by_its_agent(
+    problem: Problem,
+    unsafe: list[list[int]],
+    above: list[list[int]],
+    keys: Path,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with caplog.at_level(logging.WARNING, logger="sottovoce.network"):
+        run(mixed(problem, keys, tmp_path))
+    assert warned(caplog) == unsafe
+    assert warned(caplog, "fallback-above-public") == above
+
+
+def test_an_own_bound_makes_the_least_that_an_agent_can(
+    keys: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    x = sv.agents(2, lower=0, upper=5)
+    problem = Problem(
+        objectives=[(x[0] - 3) ** 2, (x[1] - 2) ** 2],
+        constraints={"fuse": sv.hard(x[0] + x[1] <= 3)},
+        local=[x[0] >= 1],
+        fallback=[[1.0], None],
+    )
+    with caplog.at_level(logging.WARNING, logger="sottovoce.network"):
+        run(mixed(problem, keys, tmp_path))
+    assert warned(caplog) == []
+
+
+@pytest.mark.parametrize(
+    ("rows", "unsafe"),
+    [
+        (lambda x: sv.hard(x[0] + x[1] <= 3), []),
+        (lambda x: sv.hard(x[0] + x[1] >= 3), ["x1", "x2"]),
+        (lambda x: x[0] + x[1] >= 3, []),  # nobody asks for answers that keep it
+    ],
+)
+def test_check_lists_public_fallbacks_that_are_unsafe_in_mixtures(
+    rows: Any, unsafe: list[str], tmp_path: Path
+) -> None:
+    save_problem(fused(rows=rows), tmp_path / "p")
+    told = CliRunner().invoke(application(), ["check", str(tmp_path / "p"), "--json"])
+    assert told.exit_code == 0
+    assert json.loads(told.stdout)["unsafe_fallbacks"] == unsafe
+    words = CliRunner().invoke(application(), ["check", str(tmp_path / "p")]).stdout
+    assert ("may violate a constraint" in " ".join(words.split())) is bool(unsafe)
+
+
+def test_answers_are_applied_at_one_time(keys: Path, tmp_path: Path) -> None:
+    moments: list[float] = []
+
+    def device(k: int, x: Any, which: str) -> None:
+        if which == "answer":
+            moments.append(time.monotonic())
+
+    began = time.monotonic()
+    ended = run(mixed(fused(0.0, 0.0), keys, tmp_path, devices=(device,) * 2, apply_after=2.0))
+    assert all(one.confirmed for one in ended)
+    assert len(moments) == 2
+    assert moments[0] - began > 2.0
+    assert moments[1] - moments[0] < 1.0

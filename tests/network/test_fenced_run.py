@@ -3,22 +3,13 @@
 from __future__ import annotations
 
 import shutil
-import sqlite3
 from pathlib import Path
 from typing import Any
 
 import pytest
-from network_harness import (
-    completed,
-    member,
-    plan_for,
-    reached,
-    run,
-    serving,
-    some_rounds,
-)
+from network_harness import completed, member, plan_for, reached, run, serving, some_rounds
 
-from databases import file_of
+from databases import file_of, sqlite
 from sottovoce.errors import PrivacyError, RollbackError
 from sottovoce.network import agent as agent_module
 from sottovoce.network.cloud import Cloud
@@ -42,9 +33,7 @@ def ledger(paper: Problem, tmp_path: Path) -> Ledger:
 
 
 def fence(ledger: Ledger) -> int:
-    database = sqlite3.connect(file_of(ledger))
-    ((k,),) = database.execute("SELECT fence FROM runs").fetchall()
-    database.close()
+    ((k,),) = sqlite(file_of(ledger), "SELECT fence FROM runs")
     return int(k)
 
 
@@ -94,11 +83,7 @@ def test_a_copied_store_is_refused_before_it_listens(
 
 
 def test_of_two_clouds_on_two_copies_one_sends_a_round(
-    paper: Problem,
-    keys: Path,
-    tmp_path: Path,
-    ledger: Ledger,
-    monkeypatch: pytest.MonkeyPatch,
+    paper: Problem, keys: Path, tmp_path: Path, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plan = plan_for(paper)
     begin(paper, keys, tmp_path / "run.db", ledger, rounds=0)
@@ -129,11 +114,7 @@ def test_of_two_clouds_on_two_copies_one_sends_a_round(
 
 
 def test_a_crash_between_store_and_ledger_is_safe(
-    paper: Problem,
-    keys: Path,
-    tmp_path: Path,
-    ledger: Ledger,
-    monkeypatch: pytest.MonkeyPatch,
+    paper: Problem, keys: Path, tmp_path: Path, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rise = Fence.rise
 
@@ -160,11 +141,7 @@ def test_a_crash_between_store_and_ledger_is_safe(
 
 
 def test_a_round_is_in_the_store_then_in_the_ledger_then_sent(
-    paper: Problem,
-    keys: Path,
-    tmp_path: Path,
-    ledger: Ledger,
-    monkeypatch: pytest.MonkeyPatch,
+    paper: Problem, keys: Path, tmp_path: Path, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     events: list[tuple[str, int]] = []
     commit, rise, post = CloudStore.commit, Fence.rise, Server.post

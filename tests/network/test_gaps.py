@@ -34,7 +34,6 @@ def together(agents: int = 2, *, most: float = 5.0) -> Problem:
     """Agents that must reach 3 together, would rather do nothing, and can safely do the most."""
     x = sv.agents(agents, lower=0, upper=most)
     return Problem(
-        agents=x,
         objectives=[xi**2 for xi in x],
         constraints={"demand": sv.hard(sum(x) >= LIMIT)},
         fallback=[[most]] * agents,
@@ -145,30 +144,26 @@ def test_a_small_gap_among_many_leaves_the_answer_confirmed(keys: Path, tmp_path
 
 
 @pytest.mark.parametrize("kind", ["lost", "copy", "whole"])
-def test_lost_state_after_the_end_applies_the_fallback(
+async def test_lost_state_after_the_end_applies_the_fallback(
     kind: str, keys: Path, tmp_path: Path
 ) -> None:
     problem = together()
     made = planned(problem)
     settings: dict[str, Any] = {"rounds": ROUNDS, "seed": 5}
-
-    async def main() -> tuple[bool | None, AgentResult, AgentResult]:
-        parties = [Party(problem, [a], keys, tmp_path) for a in (1, 2)]
-        async with serving(made, keys, tmp_path / "run.db", **settings) as cloud:
-            other = asyncio.create_task(parties[1].at(cloud).run())
-            await parties[0].until(cloud, ROUNDS // 2)
-            shutil.copy(parties[0].state, tmp_path / "copy")
-            await parties[0].at(cloud).run()
-            result = await cloud.finished(linger=5)
-            second = await other
-        if kind != "whole":
-            parties[0].state.unlink()
-        if kind == "copy":
-            shutil.copy(tmp_path / "copy", parties[0].state)
-        async with serving(made, keys, tmp_path / "run.db", **settings) as cloud:
-            return result.confirmed, await parties[0].at(cloud).run(), second
-
-    confirmed, first, second = run(main())
+    parties = [Party(problem, [a], keys, tmp_path) for a in (1, 2)]
+    async with serving(made, keys, tmp_path / "run.db", **settings) as cloud:
+        other = asyncio.create_task(parties[1].at(cloud).run())
+        await parties[0].until(cloud, ROUNDS // 2)
+        shutil.copy(parties[0].state, tmp_path / "copy")
+        await parties[0].at(cloud).run()
+        result = await cloud.finished(linger=5)
+        second = await other
+    if kind != "whole":
+        parties[0].state.unlink()
+    if kind == "copy":
+        shutil.copy(tmp_path / "copy", parties[0].state)
+    async with serving(made, keys, tmp_path / "run.db", **settings) as cloud:
+        confirmed, first, second = result.confirmed, await parties[0].at(cloud).run(), second
     assert confirmed is True
     assert first.confirmed is (kind == "whole")
     assert (first.setpoint.tolist() == [5.0]) is (kind != "whole")
@@ -176,7 +171,7 @@ def test_lost_state_after_the_end_applies_the_fallback(
 
 
 @pytest.mark.parametrize("lost", [False, True])
-def test_lost_state_of_a_gateway_behind_a_relay_counts(
+async def test_lost_state_of_a_gateway_behind_a_relay_counts(
     lost: bool, relay_keys: Path, tmp_path: Path
 ) -> None:
     """A relay keeps nothing: that it is started again leaves no gap by itself."""
@@ -184,21 +179,17 @@ def test_lost_state_of_a_gateway_behind_a_relay_counts(
     settings: dict[str, Any] = {"rounds": ROUNDS, "seed": 5}
     below = Party(problem, [1, 2], relay_keys, tmp_path)
     others = [Party(problem, [a], relay_keys, tmp_path) for a in range(3, 8)]
-
-    async def main() -> tuple[CloudResult, list[AgentResult]]:
-        async with serving(planned(problem), relay_keys, tmp_path / "run.db", **settings) as cloud:
-            async with relaying(problem, range(1, 5), cloud.port, relay_keys) as (port, _):
-                late = [asyncio.create_task(p.at(cloud).run()) for p in others[2:]]
-                async with taking_part(*(p.at(port) for p in others[:2])):
-                    await below.until(port, ROUNDS // 2)
-            if lost:
-                below.state.unlink()
-            async with relaying(problem, range(1, 5), cloud.port, relay_keys) as (port, _):
-                here = [asyncio.create_task(p.at(port).run()) for p in (below, *others[:2])]
-                result = await cloud.finished(linger=5)
-                return result, list(await asyncio.gather(*here, *late))
-
-    result, ended = run(main())
+    async with serving(planned(problem), relay_keys, tmp_path / "run.db", **settings) as cloud:
+        async with relaying(problem, range(1, 5), cloud.port, relay_keys) as (port, _):
+            late = [asyncio.create_task(p.at(cloud).run()) for p in others[2:]]
+            async with taking_part(*(p.at(port) for p in others[:2])):
+                await below.until(port, ROUNDS // 2)
+        if lost:
+            below.state.unlink()
+        async with relaying(problem, range(1, 5), cloud.port, relay_keys) as (port, _):
+            here = [asyncio.create_task(p.at(port).run()) for p in (below, *others[:2])]
+            result = await cloud.finished(linger=5)
+            result, ended = result, list(await asyncio.gather(*here, *late))
     assert result.confirmed is not lost
     assert [one.confirmed for one in ended] == [not lost] * 6
     assert (ended[0].setpoint.tolist() == [5.0, 5.0]) is lost

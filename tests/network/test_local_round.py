@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import numpy as np
 import pytest
-import scipy.sparse as sparse
 from welcomes import welcome_to
 
 import sottovoce as sv
@@ -19,113 +19,15 @@ from sottovoce.errors import InputError, ProblemError
 from sottovoce.formula.canonical import substitute
 from sottovoce.network.agent_group import AgentGroup
 from sottovoce.network.local_round import LocalRound
-from sottovoce.network.protocol.codec import decode_from_cloud, pack, pack_whole, unpack
-from sottovoce.network.protocol.messages import Done
-from sottovoce.network.round_arithmetic import SimulatedSampler, noisy_sigma
+from sottovoce.network.protocol.codec import pack, pack_whole
 from sottovoce.paper.tikhonov import Tikhonov
+from sottovoce.privacy.limit import accuracy_limit
 from sottovoce.problem import gallery
 from sottovoce.problem.files.save import save_problem
+from sottovoce.problem.groups import Array
 from sottovoce.problem.numeric import Numeric
 from sottovoce.problem.problem import Problem
-from sottovoce.study.loopback import Loopback
-
-
-def mixed() -> Problem:
-    """A named vector longer than NumPy adds up in order, a number, and a fleet with weights."""
-    a, upper = np.linspace(0.2, 0.9, 40), np.linspace(0.5, 1.5, 40)
-    ev = sv.agents(40, lower=0.0, upper=upper, name="ev", parameters={"a": a})
-    named = sv.agents(["v", "q"], lower=-1.0, upper=2.0, dim=[9, 1])
-    dense = np.random.default_rng(3).uniform(-1, 1, (2, 40))
-    routes = sparse.csr_array(np.where(dense > 0.3, dense, 0.0))
-    x, own, (v, q) = ev.x, ev["a"], named
-    return Problem(
-        agents=[named, ev],
-        objectives=[
-            sum((w - c) ** 2 for w, c in zip(v, np.linspace(-1, 1, 9), strict=True)) + sum(v) ** 2,
-            sv.exp(q) - 2 * q,
-            own * (x - own) ** 2 - 0.1 * sv.log(x + own),
-        ],
-        constraints={
-            "links": sv.total(own * x, weights=dense) <= np.array([3.0, 2.0]),
-            "routes": sv.total([x, x**2], weights=routes) <= np.full(4, 2.0),
-            "all": sv.total(x) + sum(w**2 for w in v) - 2 * q <= 9.0,
-        },
-    )
-
-
-def private() -> Problem:
-    """Agents with sets of their own: needs and windows, two rows, ramps, a ball and a kink."""
-    rng = np.random.default_rng(4)
-    n = 20
-    parameters = {"need": rng.uniform(0.5, 2.5, n), "limit": rng.uniform(0.9, 1.0, n)}
-    ev = sv.agents(n, lower=0.0, upper=1.0, dim=3, name="ev", parameters=parameters)
-    named = sv.agents(["v", "w"], lower=-1.0, upper=2.0, dim=[4, 3])
-    x, (v, w) = ev.x, named
-    ramps = [v[t + 1] - v[t] <= 0.4 for t in range(3)] + [v[t] - v[t + 1] <= 0.4 for t in range(3)]
-    return Problem(
-        agents=[named, ev],
-        objectives=[
-            sum((a - c) ** 2 for a, c in zip(v, (2.0, -1.0, 0.5, 0.1), strict=True))
-            + abs(v[0] - v[2] - 0.1),
-            sum((t + 1) * a**2 for t, a in enumerate(w)),
-            sum(0.1 * t * a + a**2 for t, a in enumerate(x)),
-        ],
-        constraints={
-            "peak": sv.total(list(x)) <= np.array([12.5, 13.0, 13.5]),
-            "all": sv.total(x[0]) + v[0] - w[0] <= 11.5,
-        },
-        local=[
-            *ramps,
-            sum(a**2 for a in v) <= 2.0,
-            w[0] + w[1] + w[2] == 1.0,
-            w[0] - w[2] <= 0.3,
-            x[0] + x[1] + x[2] == ev["need"],
-            x[1] <= ev["limit"],
-        ],
-    )
-
-
-def public() -> Problem:
-    """Named agents with public rows of their own: two of a matrix, a ball."""
-    x = sv.agents(3, lower=-1.0, upper=2.0, dim=2)
-    sums = np.array([[1.0, 0, 2, 0, 0.5, 0], [1, 1, 0, 0, 0, 0], [0, 0, 0, 0, 1, -1]])
-    return Problem(
-        agents=x,
-        objectives=[(s[0] - 1.5) ** 2 + (s[1] - i) ** 2 for i, s in enumerate(x)],
-        constraints={"A": sums @ x <= [1.0, 1.5, 0.2], "ball": x[1][0] ** 2 + x[1][1] ** 2 <= 1},
-    )
-
-
-def planned(problem: Problem) -> Any:
-    certificate = sv.certify(problem.cloud)
-    return sv.plan(certificate, epsilon=np.log(3), delta=0.05, hide=sv.Trajectory(radius=0.1))
-
-
-CASES = {
-    "paper": (gallery.paper, 2),
-    "mixed": (mixed, 20),
-    "public": (public, 1),
-    "private": (private, 10),
-}
-
-
-@pytest.mark.parametrize(
-    "name", ["paper", "mixed", "public", pytest.param("private", marks=pytest.mark.slow)]
-)
-def test_rounds_of_an_agent_and_a_gateway_are_those_of_simulate_to_the_last_bit(name: str) -> None:
-    make, agent = CASES[name]
-    problem, algorithm = make(), DualAveraging()
-    plan = planned(problem)
-    sampler = SimulatedSampler(noisy_sigma(plan), 5)
-    loop = Loopback(problem, plan, algorithm=algorithm, sampler=sampler, rounds=30, agent=agent)
-    played = loop.play()
-    unknown = (np.zeros(problem.size), np.zeros(problem.cloud.sums.count))  # nobody asks for errors
-    solved = sv.simulate(problem, plan, rounds=29, seed=5, saddle=unknown)
-    assert played.states[29].tolist() == solved.last_x[0].tolist()
-    solved = sv.simulate(problem, plan, rounds=30, seed=5, saddle=unknown)
-    done = decode_from_cloud(played.frames[-1][1])
-    assert isinstance(done, Done)
-    assert unpack(done.price).tolist() == solved.price[0].tolist()
+from sottovoce.problem.sums import agents_of
 
 
 @pytest.mark.parametrize("which", ["coupled", "every"])
@@ -202,16 +104,6 @@ def test_an_objective_may_be_any_code_with_a_gradient() -> None:
         AgentGroup.of_gradient(cloud, 3, lambda x: x, start=[np.inf])
 
 
-def test_the_answer_averages_the_states_that_were_released() -> None:
-    house = AgentGroup.of_problem(gallery.paper(), [3])
-    x, answer = np.array([2.0]), np.array([1.0])
-    after = alone(house, DualAveraging())(5, x, answer, np.zeros(4), np.zeros(0))
-    share = DualAveraging().share(5, 10, noisy=True)[0]
-    assert 0 < share < 1
-    assert after.x != x
-    assert after.answer == answer + share * (x - answer)
-
-
 def test_contributions_are_whole_steps_of_the_grid_half_to_even_and_within_their_range() -> None:
     house = AgentGroup.of_problem(gallery.paper(), [3])  # x4 is one term of the third sum
     welcome = welcome_to(house.cloud, [4], DualAveraging(), grid=np.full(4, 0.5))
@@ -230,10 +122,114 @@ def test_contributions_are_whole_steps_of_the_grid_half_to_even_and_within_their
 def test_a_slope_that_is_not_finite_at_a_bound_gives_a_step_that_is() -> None:
     x = sv.agents(2, lower=0.0, upper=1.0)
     problem = Problem(
-        agents=x,
         objectives=[-sv.log(x[0]) - x[0] ** 0.75 + sv.exp(1000 * x[0]), x[1] ** 2],
         constraints=[x[0] ** 2 + x[1] <= 1.5],
     )
     local = alone(AgentGroup.of_problem(problem, [0]), DualAveraging())
     after = local(1, np.zeros(1), np.zeros(1), np.zeros(problem.cloud.sums.count), np.zeros(0))
     assert 0.0 < after.x[0] < 1.0
+
+
+# --- What an agent knows of its setpoint's error ---
+
+
+ROUNDS = 400
+
+
+def alike(agents: int, dim: int = 1) -> Problem:
+    """Agents of one kind that share a capacity, one by one."""
+    x = sv.agents(agents, lower=-3, upper=3, dim=dim)
+    parts = [[s] if dim == 1 else list(s) for s in x]
+    return Problem(
+        agents=x,
+        objectives=[sum((c + 1) * (v - 2) ** 2 for c, v in enumerate(s)) for s in parts],
+        constraints=[sum(v for s in parts for v in s) <= agents],
+    )
+
+
+def deviation(
+    problem: Problem, agents: list[int], *, algorithm: Algorithm | None = None
+) -> tuple[Array, Array]:
+    """What these agents say, and what the limit says that knows everybody's formulas."""
+    hide = sv.Offset(radius=0.01, rounds=ROUNDS)
+    plan = sv.plan(sv.certify(problem), epsilon=1, delta=0.01, hide=hide)
+    saddle = sv.reference_optimum(problem)
+    house = AgentGroup.of_problem(problem, [a - 1 for a in agents])
+    welcome = welcome_to(
+        problem.cloud, agents, algorithm or sv.DualAveraging(), rounds=ROUNDS,
+        grid=np.array([o.grid for o in plan.outputs]), domain=plan.domain,
+    )  # fmt: skip
+    dim = problem.size // problem.agents
+    mine = np.concatenate([np.arange(dim * (a - 1), dim * a) for a in agents])
+    found = LocalRound(house, welcome).deviation(saddle.x[mine], saddle.mu)
+    return found, accuracy_limit(problem, plan, ROUNDS, saddle=saddle).x_each[mine]
+
+
+@pytest.mark.parametrize("dim", [1, 2])
+def test_among_agents_alike_it_is_the_limit(dim: int) -> None:
+    own, known = deviation(alike(4, dim), [2])
+    # The answer's weights leave 9% more than equal ones.
+    np.testing.assert_allclose(own, 1.09 * known, rtol=0.01)
+
+
+def test_a_fleet_behind_a_gateway_has_one_each() -> None:
+    u = sv.agents(6, lower=0, upper=1, name="u", parameters={"a": [1, 1, 1, 1, 1, 1.0]})
+    problem = Problem(
+        agents=u, objectives=u["a"] * (u.x - 0.9) ** 2, constraints=[sv.total(u.x) <= 3]
+    )
+    own, known = deviation(problem, [2, 3, 4])
+    np.testing.assert_allclose(own, 1.09 * known, rtol=0.01)
+
+
+def test_a_state_at_its_bound_and_a_price_of_zero_move_nothing() -> None:
+    x = sv.agents(2, lower=0, upper=1)
+    held = Problem(objectives=[(x[0] - 5) ** 2, (x[1] - 1) ** 2], constraints=[x[0] + x[1] <= 1.5])
+    assert deviation(held, [1])[0].tolist() == [0.0]
+    slack = Problem(objectives=[s**2 for s in x], constraints=[x[0] + x[1] <= 1.5])
+    assert deviation(slack, [1])[0].tolist() == [0.0]
+
+
+def test_it_never_exceeds_half_the_box() -> None:
+    problem = alike(2)
+    hide = sv.Everything(rounds=ROUNDS)
+    plan = sv.plan(sv.certify(problem), epsilon=0.01, delta=1e-6, hide=hide)
+    grid = np.array([o.grid for o in plan.outputs])
+    welcome = welcome_to(
+        problem.cloud, [1], sv.DualAveraging(), rounds=ROUNDS, grid=grid, domain=plan.domain
+    )
+    found = LocalRound(AgentGroup.of_problem(problem, [0]), welcome).deviation(
+        np.ones(1), np.ones(1)
+    )
+    width = plan.domain[0].upper[0, 0] - plan.domain[0].lower[0, 0]
+    assert found[0] == pytest.approx(width / 2)
+
+
+def test_code_counts_as_curved_and_the_paper_s_algorithm_tells_nothing() -> None:
+    problem = alike(3)
+    plan = sv.plan(
+        sv.certify(problem), epsilon=1, delta=0.01, hide=sv.Offset(radius=0.01, rounds=ROUNDS)
+    )
+    grid = np.array([o.grid for o in plan.outputs])
+    house = AgentGroup.of_gradient(problem.cloud, 0, lambda s: 2 * (s - 2))
+    welcome = welcome_to(
+        problem.cloud, [1], sv.DualAveraging(), rounds=ROUNDS, grid=grid, domain=plan.domain
+    )
+    found = LocalRound(house, welcome).deviation(np.ones(1), np.ones(1))
+    np.testing.assert_allclose(found, deviation(problem, [1])[0])
+    assert math.isnan(LocalRound(house, welcome).deviation(np.ones(1), np.zeros(0))[0])
+
+
+def test_every_sum_knows_how_many_agents_it_is_over() -> None:
+    x = sv.agents(3, lower=0, upper=1)
+    u = sv.agents(4, lower=0, upper=1, name="u")
+    weights = np.array([[1.0, 1, 0, 0], [1, 1, 1, 1]])
+    problem = Problem(
+        agents=[*x.groups, u],
+        objectives=[*(s**2 for s in x), u.x**2],
+        constraints=[
+            x[0] + x[0] ** 2 + x[2] <= 1,
+            sv.total(u.x, weights=weights) <= np.array([1.0, 2.0]),
+            sv.total(u.x) + x[1] <= 3,
+        ],
+    )
+    assert agents_of(problem.cloud.sums, problem.groups).tolist() == [2, 2, 4, 5]

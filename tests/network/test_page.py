@@ -379,7 +379,7 @@ def test_constraints_are_shown_against_their_limits(paper: Problem, coupled: Pro
     for row, shown in zip(mixed.rows, mixed.spread(at).T, strict=True):
         region = next((r for r in held.regions if r.name == row["name"]), None)
         if region is None:
-            assert shown[0] == at[0, held.labels().index(row["name"])]
+            assert shown[0] == at[0, held.labels.index(row["name"])]
             continue
         phi = evaluate(region.phi, dict(zip(region.symbols, at[0, list(region.rows)], strict=True)))
         assert shown[0] == pytest.approx(float(phi))

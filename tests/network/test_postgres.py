@@ -16,7 +16,18 @@ from typing import Any
 import numpy as np
 import pytest
 import typer
-from network_harness import completed, free_port, member, plan_for, run, serving, words_of
+from network_harness import (
+    completed,
+    free_port,
+    member,
+    plan_for,
+    reached,
+    run,
+    serving,
+    some_rounds,
+    taking_part,
+    words_of,
+)
 from test_canary import CANARIES, spellings
 from test_canary import problem as canary_problem
 from test_store import record, released
@@ -36,7 +47,6 @@ from sottovoce.errors import (
     UnavailableError,
 )
 from sottovoce.network import journal_place, run_service
-from sottovoce.network.agent import Agent
 from sottovoce.network.cloud import Cloud
 from sottovoce.network.failures import DiskError, HaltedError, LeasedError, StoreError
 from sottovoce.network.journal import Journal
@@ -282,19 +292,15 @@ def test_a_ledger_spends_refuses_and_fences_as_a_file_does(url: str, tmp_path: P
     assert histories[0] == histories[1]
 
 
-def test_rounds_and_fences_in_one_database_are_one_transaction(
+async def test_rounds_and_fences_in_one_database_are_one_transaction(
     server: Server, url: str, paper: Problem, keys: Path, tmp_path: Path
 ) -> None:
     ledger = granted(url, paper)
-
-    async def main() -> None:
-        place = f"{url}?schema=run1"
-        settings = {"rounds": 6, "ledger": ledger, "keep_states": True}
-        async with serving(plan_for(paper), keys, place, **settings) as cloud:
-            assert cloud._fence is None  # the journal raises it
-            await completed(cloud, member(paper, ALL, cloud, keys, tmp_path))
-
-    run(main())
+    place = f"{url}?schema=run1"
+    settings = {"rounds": 6, "ledger": ledger, "keep_states": True}
+    async with serving(plan_for(paper), keys, place, **settings) as cloud:
+        assert cloud._fence is None  # the journal raises it
+        await completed(cloud, member(paper, ALL, cloud, keys, tmp_path))
     transactions = server.rows(url, "SELECT xmin FROM run1.rounds WHERE k = 6")
     assert server.rows(url, "SELECT xmin, fence FROM runs") == [(*transactions[0], 6)]
     store = CloudStore(f"{url}?schema=run2")
@@ -309,54 +315,34 @@ def test_rounds_and_fences_in_one_database_are_one_transaction(
 def test_a_restored_database_is_refused_by_a_ledger_elsewhere_or_a_marker(
     server: Server, paper: Problem, keys: Path, tmp_path: Path
 ) -> None:
-    ledgers = {"file": granted(str(tmp_path / "ledger.db"), paper), "marker": None}
-    for kind, ledger in ledgers.items():
-        url, folder = server.database(), tmp_path / kind
+    for kind, ledger in {"file": granted(str(tmp_path / "ledger.db"), paper), "mark": None}.items():
+        folder, url = tmp_path / kind, server.database()
         folder.mkdir()
-        mark = f"?mark={folder / 'run.mark'}" if kind == "marker" else ""
-        _some_rounds(paper, keys, url + mark, folder, ledger, until=2)
+        where = (paper, plan_for(paper), keys, folder)
+        settings: dict[str, Any] = {"rounds": 6, "parties": [ALL], "ledger": ledger}
+        mark = f"?mark={folder / 'run.mark'}" if ledger is None else ""
+        run(some_rounds(*where, 2, store=url + mark, **settings))
         backup = server.database(copy_of=url)
-        _some_rounds(paper, keys, url + mark, folder, ledger, until=6)
-        expected = RollbackError if ledger is not None else StoreError
+        run(some_rounds(*where, 6, store=url + mark, **settings))
+        expected = StoreError if ledger is None else RollbackError
         with pytest.raises(expected, match=r"rolled back|old backup"):
-            _some_rounds(paper, keys, backup + mark, folder, ledger, until=6)
+            run(some_rounds(*where, 6, store=backup + mark, **settings))
 
 
 def test_a_ledger_in_the_restored_database_rolls_back_with_it_and_an_agent_proves_it(
     server: Server, url: str, paper: Problem, keys: Path, tmp_path: Path
 ) -> None:
-    _some_rounds(paper, keys, url, tmp_path, granted(url, paper), until=2)
+    granted(url, paper)
+
+    def rounds(url: str, until: int) -> None:
+        where = (paper, plan_for(paper), keys, tmp_path)
+        run(some_rounds(*where, until, store=url, rounds=6, parties=[ALL], ledger=Ledger(url)))
+
+    rounds(url, 2)
     backup = server.database(copy_of=url)
-    _some_rounds(paper, keys, url, tmp_path, Ledger(url), until=6)
+    rounds(url, 6)
     with pytest.raises(HaltedError):  # as docs/how-to/scale.md says: only receipts are left
-        _some_rounds(paper, keys, backup, tmp_path, Ledger(backup), until=6)
-
-
-def _some_rounds(
-    problem: Problem, keys: Path, store: str, folder: Path, ledger: Ledger | None, *, until: int
-) -> None:
-    async def main() -> None:
-        cloud = serving(plan_for(problem), keys, store, rounds=6, ledger=ledger)
-        async with cloud as started:
-            await _until(started, member(problem, ALL, started, keys, folder), until)
-
-    run(main())
-
-
-async def _until(cloud: Cloud, agent: Agent, rounds: int) -> None:
-    tasks: list[asyncio.Task[Any]] = [
-        asyncio.create_task(agent.run()),
-        asyncio.create_task(cloud.finished()),
-    ]
-    try:
-        while cloud.round < rounds and not tasks[1].done():
-            await asyncio.sleep(0.002)
-        if tasks[1].done():
-            tasks[1].result()
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        rounds(backup, 6)
 
 
 async def test_a_standby_says_so_and_listens_once_the_lease_is_given_back(
@@ -396,7 +382,8 @@ async def test_a_cloud_that_loses_its_lease_while_it_starts_stands_by_and_blames
         server.rows(url, "UPDATE lease SET token = '', expires = clock_timestamp()")
         await other.start()
         everybody.cloud = f"wss://127.0.0.1:{other.port}"
-        await _until(other, everybody, 3)
+        async with taking_part(everybody):
+            await reached(other, 3)
         await other.stop()
 
     def overtaken(*words: Any) -> None:

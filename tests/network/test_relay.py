@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import shutil
-import subprocess
-import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -15,16 +12,7 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
-from network_harness import (
-    completed,
-    contributed,
-    free_port,
-    member,
-    plan_for,
-    reached,
-    serving,
-    taking_part,
-)
+from network_harness import completed, contributed, member, plan_for, reached, serving, taking_part
 
 from sottovoce.algorithm.dual_averaging import DualAveraging
 from sottovoce.errors import InputError
@@ -56,21 +44,13 @@ from sottovoce.network.protocol.messages import (
 from sottovoce.network.protocol.receipt import ReceiptSigner
 from sottovoce.network.protocol.relay_machine import RelayMachine
 from sottovoce.network.relay import Relay
-from sottovoce.network.setup import (
-    Parties,
-    fallbacks_of,
-    make_config,
-    parties_below,
-    setup_of,
-)
-from sottovoce.network.store import answers
+from sottovoce.network.setup import Parties, fallbacks_of, make_config, parties_below, setup_of
 from sottovoce.paper.tikhonov import Tikhonov
 from sottovoce.problem.groups import lower_bounds
 from sottovoce.problem.problem import Problem
 from sottovoce.simulation.simulate import simulate
 from sottovoce.study.noise import audit_store
 
-HERE = Path(__file__).parent
 BELOW = (1, 2, 3, 4)
 
 
@@ -162,33 +142,6 @@ async def test_a_relay_that_is_killed_and_started_again_continues_the_same_run(
             ended = [*await tasks, *await others]
     here = simulate(paper, plan, rounds=30, seed=3)
     assert np.concatenate([e.x for e in ended]).tolist() == here.x[0].tolist()
-
-
-@pytest.mark.slow
-def test_a_cloud_a_relay_and_two_gateways_as_processes_run_what_solve_runs(
-    paper: Problem, relay_keys: Path, tmp_path: Path
-) -> None:
-    ports = [str(free_port()), str(free_port())]
-    keys, folder = str(relay_keys), str(tmp_path)
-    words = [
-        ("cloud", ports[0], keys, folder, "25", "--seed", "3"),
-        ("relay", ports[1], keys, folder, "1-7", ports[0]),
-        ("gateway", ports[1], keys, folder, "1-3"),
-        ("gateway", ports[1], keys, folder, "4-7"),
-    ]
-    script, out = str(HERE / "party_process.py"), subprocess.PIPE
-    crew = [
-        subprocess.Popen([sys.executable, script, *each], stdout=out, text=True) for each in words
-    ]
-    try:
-        told = [process.communicate(timeout=120)[0] for process in crew]
-    finally:
-        for process in crew:
-            process.kill()
-    assert [process.returncode for process in crew] == [0] * 4
-    here = simulate(paper, plan_for(paper), rounds=25, seed=3)
-    assert json.loads(told[2]) + json.loads(told[3]) == here.x[0].tolist()
-    assert answers(tmp_path / "run.db")[-1].tolist() == here.price[0].tolist()
 
 
 def test_a_certificate_of_a_relay_is_for_agents_and_for_one_cloud(

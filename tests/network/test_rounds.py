@@ -97,26 +97,6 @@ def test_the_same_releases_give_the_same_prices_as_solve_bit_for_bit(
     assert np.any(record.price != 0)
 
 
-@pytest.mark.parametrize("name", ["paper", "coupled"])
-def test_a_warm_start_has_the_bits_of_simulate_and_leaves_the_same_memory(
-    name: str, request: pytest.FixtureRequest
-) -> None:
-    problem: Problem = request.getfixturevalue(name)
-    made = plan_for(problem, sigma=0.5)
-    earlier = simulate(problem, made, rounds=30, seed=1)
-    asked: dict[str, Any] = {"rounds": 40, "seed": 3, "warm_start": earlier}
-    here = simulate(problem, made, transcript=True, **asked)
-    assert here.transcript is not None
-    warm = earlier.warm_start()
-    rounds = Rounds(made, DualAveraging(), Told(here.transcript.y[0]), 40, warm)
-    record = played(rounds, 40)
-    assert record.price.tolist() == here.last_price[0].tolist()
-    assert record.answer.tolist() == here.price[0].tolist()
-    learnt = rounds.memory(40)
-    assert learnt is not None
-    assert learnt.fingerprint == here.warm_start().fingerprint
-
-
 def test_a_warm_start_of_other_sums_or_for_another_algorithm_is_refused() -> None:
     made = plan_for(paper())
     other = simulate(coupled(), rounds=3).warm_start()
@@ -213,7 +193,6 @@ def many_sums() -> Problem:
     """More sums than are learnt as a full matrix."""
     x = sv.agents(3, lower=-1, upper=1, dim=30)
     return Problem(
-        agents=x,
         objectives=[sum((x[i][c] - 2) ** 2 for c in range(30)) for i in range(3)],
         constraints=[x[0][c] + x[1][c] + x[2][c] <= 1 for c in range(30)],
     )
@@ -242,9 +221,7 @@ def test_a_plan_is_refused_that_releases_other_numbers_than_the_algorithm_works_
 def test_a_sum_that_nobody_can_move_is_a_public_constant_and_asked_of_nobody() -> None:
     x = sv.agents(4, lower=[0.0, 0.0, 0.3, 0.4], upper=[1.0, 1.0, 0.3, 0.4])
     problem = Problem(
-        agents=x,
-        objectives=[(s - 1) ** 2 for s in x],
-        constraints=[x[0] + x[1] <= 1, x[2] + x[3] <= 1],
+        objectives=[(s - 1) ** 2 for s in x], constraints=[x[0] + x[1] <= 1, x[2] + x[3] <= 1]
     )
     made = plan_for(problem)
     still = replace(made.outputs[1], sigma=0.0)

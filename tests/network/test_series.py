@@ -25,7 +25,6 @@ from msgspec.structs import replace
 from network_harness import free_port, page, peer, taking_part
 
 import sottovoce as sv
-from databases import Server, needs_postgres
 from sottovoce.algorithm.price_memory import PriceMemory
 from sottovoce.cli.serve import read_service
 from sottovoce.errors import InputError
@@ -588,7 +587,7 @@ async def test_prices_move_with_the_horizon_and_old_ones_are_forgotten(
     fleet = '[[fleet]]\nname = "ev"\ncount = 3\ndim = 3\nlower = 0\nupper = 10\n'
     (folder / "problem.toml").write_text(re.sub(r"\[\[agents\]\]\nlower = 0\nupper = 10\n", "", text) + fleet)  # fmt: skip  # noqa: E501
     async with in_series(folder, keys, every=900.0, first=0.0, shift=1, runs=0) as series:
-        labels = tuple(series.cloud.sums.labels())
+        labels = tuple(series.cloud.sums.labels)
         zeros, square = np.zeros(3), np.zeros((3, 3))
         memory = PriceMemory(
             labels=labels, rounds=40, count=3.0, price=np.arange(3.0), mean_price=zeros,
@@ -616,38 +615,6 @@ async def test_a_killed_begin_of_a_run_is_gone_on_with(tmp_path: Path) -> None:
     (tmp_path / "series.db.mark").write_bytes(mark)  # two runs ago: not what a kill leaves
     with pytest.raises(StoreError, match="rolled back"):
         CloudStore(tmp_path / "series.db")
-
-
-@needs_postgres
-async def test_in_postgresql_the_lease_says_who_serves_a_series(
-    folder: Path, keys: Path, fleet: Fleet
-) -> None:
-    server = Server(free_port())
-    try:
-        url, port = server.database(), free_port()
-        ledger = Ledger(url)
-        ledger.grant(["x1", "x2", "x3"], 100, 1e-3, hide="trajectory", radius=0.01)
-        settings = {"store": url, "ledger": ledger, "listen": ("127.0.0.1", port)}
-        async with (
-            in_series(folder, keys, **settings) as series,
-            taking_part(*fleet.everyone(series)),
-        ):
-            await until(lambda: len(series._lobby.waiting) == 3)
-            second = series_of(folder, keys, **settings)
-            standby = asyncio.create_task(second.start())
-            await ask(series, keys)
-            await waiting(series, 1)
-            assert not standby.done()
-            await series.stop()
-            await standby
-            await until(lambda: len(second._lobby.waiting) == 3)
-            assert facts(second)["answered"] == 1
-            await ask(second, keys)
-            await waiting(second, 2)
-            await second.stop()
-        assert len(ledger.history()) == 6
-    finally:
-        server.remove()
 
 
 async def test_the_pages_show_the_series(folder: Path, keys: Path, fleet: Fleet) -> None:

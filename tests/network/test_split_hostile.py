@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-import shutil
 import struct
 from pathlib import Path
 from typing import Any
@@ -28,7 +27,6 @@ from network_harness import (
 )
 from test_chaos import rounds_done, start
 
-from sottovoce.errors import InputError, PrivacyError
 from sottovoce.network import cloud as cloud_module
 from sottovoce.network.cloud import Cloud
 from sottovoce.network.failures import DivergedError, HaltedError, IdentityError, RefusedError
@@ -53,31 +51,14 @@ async def refused(problem: Problem, cloud: Cloud, keys: Path, folder: Path) -> R
     return found.value
 
 
-def test_an_agent_whose_keys_name_a_helper_refuses_a_cloud_without_one(
+async def test_an_agent_whose_keys_name_a_helper_refuses_a_cloud_without_one(
     paper: Problem, split_keys: Path, tmp_path: Path
 ) -> None:
-    async def main() -> RefusedError:
-        own = split_keys / "cloud"
-        async with serving(plan_for(paper), own, tmp_path / "run.db", rounds=3) as cloud:
-            return await refused(paper, cloud, split_keys, tmp_path)
-
-    error = run(main())
+    own = split_keys / "cloud"
+    async with serving(plan_for(paper), own, tmp_path / "run.db", rounds=3) as cloud:
+        error = await refused(paper, cloud, split_keys, tmp_path)
     assert error.code is Code.OTHER_RUN
     assert "these keys ask for a helper, and the run has none" in str(error)
-
-
-def test_an_agent_whose_keys_name_no_helper_is_not_let_into_a_split_run(
-    paper: Problem, split_keys: Path, tmp_path: Path
-) -> None:
-    bare = tmp_path / "keys"
-    shutil.copytree(split_keys / "agents" / "3", bare / "agents" / "3")
-    (bare / "agents" / "3" / "helper.pem").unlink()
-
-    async def main() -> RefusedError:
-        async with halves(split_plan(paper), split_keys, tmp_path, rounds=3) as (cloud, _):
-            return await refused(paper, cloud, bare, tmp_path)
-
-    assert run(main()).code is Code.NOT_YOURS
 
 
 @pytest.mark.parametrize("lie", ["grid", "lower", "upper", "sums"])
@@ -121,31 +102,6 @@ async def test_a_helper_does_not_pass_for_the_cloud_nor_talk_to_agents(
     async with serving(plan_for(paper), own, tmp_path / "run.db", rounds=3) as cloud:
         error = await refused(paper, cloud, split_keys, tmp_path)
         assert "must be a split cloud by its certificate" in str(error)
-
-
-async def test_plans_seeds_and_keys_that_do_not_belong_together_are_refused(
-    paper: Problem, split_keys: Path, keys: Path, tmp_path: Path
-) -> None:
-    settings: dict[str, Any] = {"rounds": 3, "keys": split_keys / "cloud", "store": tmp_path / "r"}
-    url = "wss://127.0.0.1:1"
-    with pytest.raises(PrivacyError, match="would see every contribution"):
-        Cloud(split_plan(paper), **settings)
-    one, two, papers = plan_for(paper), split_plan(paper), plan_for(paper, method="paper")
-    wrong: list[tuple[Any, dict[str, Any], str]] = [
-        (one, {"helper": url}, "its noise is for one cloud"),
-        (papers, {"helper": url}, "works with every state"),
-        (two, {"helper": url, "seed": 1}, "seed must be left out"),
-        (two, {"helper": "http://x"}, "helper must be an address"),
-        (two, {"helper": 5}, "helper must be an address"),
-    ]
-    for plan, more, words in wrong:
-        with pytest.raises(InputError, match=words):
-            Cloud(plan, **settings, **more)
-    with pytest.raises(InputError, match="made for a split cloud"):
-        Helper(one, keys=split_keys / "helper", store=tmp_path / "h")
-    helper = Helper(split_plan(paper), keys=keys, store=tmp_path / "h")
-    with pytest.raises(IdentityError, match=r"key for masks|X25519"):
-        await helper.start()
 
 
 async def test_cloud_and_helper_with_other_plans_do_not_run(
@@ -210,7 +166,7 @@ async def test_a_mask_that_does_not_fit_ends_the_run_and_is_never_sent(
         assert {type(e) for e in ended} == {RefusedError}
 
 
-def test_planted_contributions_never_show_in_anything_either_half_can_reach(
+async def test_planted_contributions_never_show_in_anything_either_half_can_reach(
     paper: Problem,
     split_keys: Path,
     tmp_path: Path,
@@ -237,16 +193,12 @@ def test_planted_contributions_never_show_in_anything_either_half_can_reach(
     monkeypatch.setattr(Masker, "mask", noted)
     monkeypatch.setattr(Server, "_hear", at_either_half)
     monkeypatch.setattr(cloud_module, "decode_from_helper", back)
-
-    async def main() -> None:
-        settings: dict[str, Any] = {"rounds": 12, "keep_states": True}
-        async with halves(split_plan(paper), split_keys, tmp_path, **settings) as (cloud, _):
-            agents = [member(paper, i, cloud, split_keys, tmp_path) for i in ALONE]
-            ended = await asyncio.gather(*(agent.run() for agent in agents))
-            states.extend(float(x) for e in ended for x in (*e.x, *e.last_x))
-
     states: list[float] = []
-    run(main())
+    settings: dict[str, Any] = {"rounds": 12, "keep_states": True}
+    async with halves(split_plan(paper), split_keys, tmp_path, **settings) as (cloud, _):
+        agents = [member(paper, i, cloud, split_keys, tmp_path) for i in ALONE]
+        ended = await asyncio.gather(*(agent.run() for agent in agents))
+        states.extend(float(x) for e in ended for x in (*e.x, *e.last_x))
     assert len(seen) > 12 * 9
     files = [path for path in tmp_path.iterdir() if not path.name.endswith(".state")]
     files = [path for path in files if ".state" not in path.name]
@@ -347,3 +299,11 @@ async def test_a_helper_of_another_version_ends_the_run_before_it_begins(
             with pytest.raises(RefusedError, match=r"must speak sottovoce\.helper\.3") as caught:
                 await cloud.finished()
     assert caught.value.code is Code.VERSION
+
+
+async def test_keys_without_a_key_for_masks_make_no_helper(
+    paper: Problem, keys: Path, tmp_path: Path
+) -> None:
+    helper = Helper(split_plan(paper), keys=keys, store=tmp_path / "h")
+    with pytest.raises(IdentityError, match=r"key for masks|X25519"):
+        await helper.start()

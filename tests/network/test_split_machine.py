@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from msgspec.structs import replace
-from network_harness import split_plan
+from network_harness import halves, member, run, split_plan
 from test_cloud_machine import HASH, KEY, Table, hello, setup
 
 from sottovoce.algorithm.dual_averaging import DualAveraging
@@ -19,6 +22,7 @@ from sottovoce.network.protocol.codec import MASK_HEAD, mask_of, pack_whole
 from sottovoce.network.protocol.messages import Code, Contribution, Error, Masked, Welcome
 from sottovoce.network.protocol.receipt import ReceiptSigner
 from sottovoce.network.setup import make_config
+from sottovoce.network.store import summarise
 from sottovoce.privacy.adjacency import Adjacency, Everything, Offset, Trajectory
 from sottovoce.privacy.sampler import SecureSampler
 from sottovoce.problem.problem import Problem
@@ -150,3 +154,31 @@ def test_the_helper_goes_by_its_own_plan_in_what_may_count_again(
     keys = Keys(((1,),))
     sampler = SecureSampler(plan.sigma)
     assert HelperRounds(plan, config, keys.helper, sampler).hold is covered
+
+
+# --- A cloud in two halves over real sockets: it runs, and neither half sees a contribution ---
+
+
+async def played(
+    problem: Problem, keys: Path, folder: Path, parties: list[list[int]], **settings: Any
+) -> Any:
+    async with halves(split_plan(problem), keys, folder, **settings) as (cloud, helper):
+        agents = [member(problem, party, cloud, keys, folder) for party in parties]
+        tasks = [asyncio.create_task(agent.run()) for agent in agents]
+        done = asyncio.create_task(cloud.finished(linger=10))
+        await asyncio.wait([*tasks, done], return_when=asyncio.FIRST_EXCEPTION)
+        result = await done
+        await asyncio.gather(*tasks)
+        assert helper.round == result.rounds
+    return result
+
+
+@pytest.mark.parametrize("parties", [[[i] for i in range(1, 8)], [[1, 2, 3], [4, 5, 6, 7]]])
+def test_a_split_cloud_runs_to_its_end_with_agents_alone_and_behind_gateways(
+    parties: list[list[int]], paper: Problem, split_keys: Path, tmp_path: Path
+) -> None:
+    result = run(played(paper, split_keys, tmp_path, parties, rounds=20))
+    assert result.rounds == 20
+    assert np.isfinite(result.price).all()
+    assert not result.refused
+    assert summarise(tmp_path / "run.db").status == "done"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import shutil
-import sqlite3
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ import numpy as np
 import pytest
 from network_harness import plan_for
 
+from databases import sqlite
 from sottovoce.algorithm.dual_averaging import DualAveraging
 from sottovoce.network.failures import StoreError
 from sottovoce.network.protocol.actions import Part, Record
@@ -152,17 +152,12 @@ def test_no_flipped_bit_is_ever_sent_out_or_told(
 def test_a_flipped_bit_in_any_field_of_the_last_round_is_found(
     column: str, closed: Path, tmp_path: Path
 ) -> None:
-    shutil.copytree(closed, tmp_path, dirs_exist_ok=True)
-    database = sqlite3.connect(tmp_path / "run.db")
-    read = f"SELECT {column} FROM rounds WHERE k = {ROUNDS}"  # noqa: S608
-    (value,) = database.execute(read).fetchone()
-    flipped = bytes([value[0] ^ 1]) + value[1:]
+    store = Path(shutil.copytree(closed, tmp_path, dirs_exist_ok=True)) / "run.db"
+    ((value,),) = sqlite(store, f"SELECT {column} FROM rounds WHERE k = {ROUNDS}")  # noqa: S608
     write = f"UPDATE rounds SET {column} = ? WHERE k = {ROUNDS}"  # noqa: S608
-    database.execute(write, (flipped,))
-    database.commit()
-    database.close()
+    sqlite(store, write, bytes([value[0] ^ 1]) + value[1:])
     with pytest.raises(StoreError, match=f"round {ROUNDS}"):
-        CloudStore(tmp_path / "run.db")
+        CloudStore(store)
 
 
 def test_a_round_that_rots_while_the_cloud_runs_is_no_proof_of_a_rollback(
@@ -247,9 +242,7 @@ def test_a_halt_that_was_lost_is_missed(closed: Path, tmp_path: Path) -> None:
 
 
 def test_erased_contributions_leave_no_checksum_behind(closed: Path) -> None:
-    database = sqlite3.connect(closed / "run.db")
-    rows = database.execute("SELECT said, said_seal FROM rounds ORDER BY k").fetchall()
-    database.close()
+    rows = sqlite(closed / "run.db", "SELECT said, said_seal FROM rounds ORDER BY k")
     assert rows[:-1] == [(None, None)] * (ROUNDS - 1)
     assert all(rows[-1])
 
@@ -257,9 +250,6 @@ def test_erased_contributions_leave_no_checksum_behind(closed: Path) -> None:
 @pytest.mark.parametrize("read", [CloudStore, summarise])
 def test_emptied_notes_hide_no_incident(read: Any, closed: Path, tmp_path: Path) -> None:
     shutil.copytree(closed, tmp_path, dirs_exist_ok=True)
-    database = sqlite3.connect(tmp_path / "run.db")
-    database.execute("DELETE FROM notes")
-    database.commit()
-    database.close()
+    sqlite(tmp_path / "run.db", "DELETE FROM notes")
     with pytest.raises(StoreError, match="whose it is"):
         read(tmp_path / "run.db")

@@ -129,32 +129,6 @@ async def taking_part(
             task.cancel()
 
 
-def test_a_standby_goes_on_when_the_cloud_is_killed(
-    paper: Problem,
-    keys: Path,
-    tmp_path: Path,
-    server: Server,
-    url: str,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    rounds = 600
-    witness_agents(tmp_path, monkeypatch)
-
-    async def main() -> None:
-        pair = Pair(server, url, keys, tmp_path, rounds=rounds, lease=1.0)
-        pair.start(*HOSTS)
-        async with taking_part(paper, pair, keys, tmp_path):
-            await pair.reached(40)
-            first = await pair.holder()
-            pair.clouds[first].kill()
-            pair.clouds[first].wait()
-            await pair.reached(pair.rounds + 1)
-            assert await pair.holder() != first
-
-    asyncio.run(main())
-    check_the_three_nevers(paper, tmp_path, rounds, SEED, store=url)
-
-
 def test_a_cloud_that_was_stopped_and_wakes_up_after_a_takeover_releases_nothing(
     paper: Problem,
     keys: Path,

@@ -8,11 +8,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import sottovoce as sv
 from sottovoce.certificate.certificate import Certificate, certify
 from sottovoce.errors import InputError, PrivacyError
 from sottovoce.paper.paper_plan import Constants, certified_constants, paper_plan
+from sottovoce.paper.tikhonov import Tikhonov, multiplier_step, state_step
 from sottovoce.privacy.adjacency import Adjacency, Everything, Offset, Trajectory
 from sottovoce.privacy.gaussian import delta_of, exact_sigma, gdp_mu_of, kappa
 from sottovoce.privacy.noise_plan import NoisePlan
@@ -34,7 +37,7 @@ def coupled() -> Certificate:
     """x2 moves dg/dx1 by 20, of which K_g'^1 = 2 knows nothing."""
     x = sv.agents(2, lower=-1, upper=1)
     g = [(x[0] + 10 * x[1]) ** 2 <= 200]
-    return certify(Problem(agents=x, objectives=[s**2 for s in x], constraints=g).cloud)
+    return certify(Problem(objectives=[s**2 for s in x], constraints=g).cloud)
 
 
 def made(certificate: Certificate, **change: Any) -> NoisePlan:
@@ -109,9 +112,7 @@ def test_an_undernoised_plan_is_made_only_on_request_and_says_so(coupled: Certif
 
 def test_each_mechanism_is_held_to_its_rounding_too() -> None:
     x = sv.agents(2, lower=-1, upper=1)
-    problem = Problem(
-        agents=x, objectives=[s**2 for s in x], constraints=[x[0] + x[1] / 1024 <= 0.5]
-    )
+    problem = Problem(objectives=[s**2 for s in x], constraints=[x[0] + x[1] / 1024 <= 0.5])
     alone = certify(problem.cloud)
     just = exact_sigma(EPSILON, DELTA) / kappa(EPSILON, DELTA)
     for k_g, enough in ((just, False), (just * 1.001, True)):
@@ -145,10 +146,44 @@ def test_constants_whose_squares_vanish_are_refused(paper: Certificate) -> None:
 
 
 @pytest.mark.parametrize("hide", [Offset(radius=0.5, rounds=16), Everything(rounds=16)])
-def test_other_kinds_of_hiding_take_the_root_of_the_rounds(
-    paper: Certificate, hide: Adjacency
-) -> None:
+def test_other_adjacencies_take_the_root_of_rounds(paper: Certificate, hide: Adjacency) -> None:
     # Any two states lie within a box's diameter, 20, and an offset within its radius.
     reach = 4 * (0.5 if isinstance(hide, Offset) else 20.0)
     found = made(paper, hide=hide)
     assert found.sigma == pytest.approx(reach * made(paper).sigma, rel=1e-9)
+
+
+# --- Algorithm 1's settings and steps ---
+
+
+unit = st.floats(-1e3, 1e3)
+
+
+def test_the_schedule_is_the_papers_and_starts_at_round_1() -> None:
+    algorithm = Tikhonov(gamma_bar=2.0, alpha_bar=3.0, c1=0.5, c2=0.25)
+    np.testing.assert_allclose(algorithm.schedule([1, 16]), [[2.0, 3.0], [0.5, 1.5]])
+
+
+def test_a_round_gives_the_same_bits_by_itself_and_among_others() -> None:
+    many = Tikhonov().schedule(np.arange(1, 1001))
+    for k in (1, 2, 7, 8, 9, 500, 1000):
+        np.testing.assert_array_equal(Tikhonov().schedule(k)[0], many[k - 1])
+
+
+@given(x=unit, slope=unit, gamma=st.floats(0, 10), alpha=st.floats(0, 1))
+def test_steps_on_arrays_and_on_floats_agree_and_stay_in_their_sets(
+    x: float, slope: float, gamma: float, alpha: float
+) -> None:
+    one = state_step(x, slope, gamma, alpha, -2.0, 5.0)
+    both = state_step(np.array([x, x]), np.array([slope, -slope]), gamma, alpha, -2.0, 5.0)
+    assert -2.0 <= one <= 5.0
+    assert both[0] == one
+    unprojected = x - gamma * (slope + alpha * x)
+    assert one == min(max(unprojected, -2.0), 5.0)
+    mu = multiplier_step(abs(x), slope, gamma, alpha)
+    assert mu == max(abs(x) + gamma * (slope - alpha * abs(x)), 0.0)
+
+
+def test_what_is_not_a_number_stays_so() -> None:
+    assert np.isnan(state_step(float("nan"), 0.0, 1.0, 0.0, -1.0, 1.0))
+    assert np.isnan(multiplier_step(0.0, float("nan"), 1.0, 0.0))

@@ -40,10 +40,7 @@ def test_a_charge_is_never_below_the_promise_at_the_protected_distance(
     mu = up(promise)
     for allowance in (min(rounding, mu), mu):
         charge = Charge(
-            agent="pump",
-            protected=Protected("trajectory", planned),
-            mu=mu,
-            allowance=allowance,
+            agent="pump", protected=Protected("trajectory", planned), mu=mu, allowance=allowance
         )
         assert charged(charge, Protected("trajectory", protected)) >= needed
 

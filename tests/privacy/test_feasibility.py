@@ -34,7 +34,6 @@ RUNS, ROUNDS = 20_000, 30
 def two_rows() -> sv.Problem:
     x = sv.agents(2, lower=0, upper=5)
     return sv.Problem(
-        agents=x,
         objectives=[(x[0] - 3) ** 2, (x[1] - 2) ** 2],
         constraints={"sum": x[0] + x[1] <= 3, "squares": x[0] ** 2 + x[1] ** 2 <= 6},
     )
@@ -169,9 +168,7 @@ POLES: list[tuple[Formula, tuple[float, float], float]] = [
 def over_one(formula: Formula, ends: tuple[float, float], most: float) -> sv.Problem:
     """Four agents under one constraint."""
     x = sv.agents(4, lower=ends[0], upper=ends[1])
-    return sv.Problem(
-        agents=x, objectives=[s**2 for s in x], constraints={"curved": formula(*x) <= most}
-    )
+    return sv.Problem(objectives=[s**2 for s in x], constraints={"curved": formula(*x) <= most})
 
 
 @pytest.mark.parametrize("corners", [12, 1], ids=["corners", "intervals"])
@@ -317,7 +314,7 @@ def test_what_is_aimed_at_leaves_the_margin_and_the_lag() -> None:
 def test_a_constraint_that_no_state_can_violate_needs_no_margin() -> None:
     x = sv.agents(2, lower=0, upper=1)
     rows = {"idle": x[0] + x[1] <= 3, "busy": x[0] - x[1] <= 0.5}
-    problem = sv.Problem(agents=x, objectives=list(x**2), constraints=rows)
+    problem = sv.Problem(objectives=list(x**2), constraints=rows)
     found = kept(problem, 0.1, 100, 0.9)
     assert [margin.name for margin in found.margins] == ["busy"]
     assert found.target.upper[0] == 3.0
@@ -382,7 +379,7 @@ def test_margins_for_each_row_are_smaller_and_a_split_cloud_has_larger_ones() ->
 def test_a_hard_constraint_is_not_planned_without() -> None:
     x = sv.agents(2, lower=0, upper=5)
     rows = {"fuse": sv.hard(x[0] + x[1] <= 3), "soft": x[0] - x[1] <= 2}
-    problem = sv.Problem(agents=x, objectives=list(x**2), constraints=rows)
+    problem = sv.Problem(objectives=list(x**2), constraints=rows)
     words = r"constraint fuse is hard, .*say feasible=0.95"
     with pytest.raises(sv.errors.PrivacyError, match=words):
         plan_of(problem)

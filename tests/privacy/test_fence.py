@@ -91,9 +91,7 @@ def test_of_two_clouds_on_two_copies_one_releases_a_round(ledger: Ledger) -> Non
     second.close()
 
 
-def test_a_copy_that_committed_but_never_sent_a_round_does_not_pass_for_the_one_that_did(
-    ledger: Ledger,
-) -> None:
+def test_a_copy_that_committed_but_never_sent_does_not_pass(ledger: Ledger) -> None:
     original: Store = {}
     fence = begin(ledger, original)
     release(fence, original, 1, "once")
@@ -122,9 +120,7 @@ def test_a_ledger_behind_the_store_is_refused(ledger: Ledger) -> None:
         begin(ledger, store)
 
 
-def test_a_run_with_rounds_that_the_ledger_never_saw_is_refused_and_not_charged(
-    ledger: Ledger,
-) -> None:
+def test_a_run_with_rounds_that_the_ledger_never_saw_is_refused(ledger: Ledger) -> None:
     with pytest.raises(PrivacyError, match="must know run 'run', which has released 1 rounds"):
         begin(ledger, {1: b"without a ledger"})
     assert ledger.history() == ()

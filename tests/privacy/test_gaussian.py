@@ -16,14 +16,7 @@ from scipy.special import erfcx, ndtri
 from plans import exact_delta
 from sottovoce.errors import InputError
 from sottovoce.privacy import gaussian
-from sottovoce.privacy.gaussian import (
-    Attacker,
-    delta_of,
-    epsilon_of,
-    exact_sigma,
-    gdp_mu_of,
-    kappa,
-)
+from sottovoce.privacy.gaussian import Attacker, delta_of, epsilon_of, exact_sigma, gdp_mu_of, kappa
 
 DIGITS = 60
 WASTE = 1e-9
@@ -67,9 +60,7 @@ def test_accounting_rounds_towards_the_worse_at_a_few_points() -> None:
 
 @settings(max_examples=300, deadline=None)
 @given(epsilon=epsilons, delta=deltas)
-def test_mu_never_achieves_more_than_the_asked_delta_and_wastes_nothing(
-    epsilon: float, delta: float
-) -> None:
+def test_mu_never_exceeds_the_asked_delta_and_wastes_none(epsilon: float, delta: float) -> None:
     mu = gdp_mu_of(epsilon, delta)
     assert exact_delta(mu, epsilon) <= mpmath.mpf(delta)
     assert exact_delta(mu * (1 + WASTE), epsilon) > mpmath.mpf(delta)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import sqlite3
 import stat
 import subprocess
 import sys
@@ -17,7 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from databases import file_of
+from databases import file_of, sqlite
 from sottovoce.errors import BudgetError, InputError, PrivacyError, UnavailableError
 from sottovoce.privacy.charge import Charge, Protected
 from sottovoce.privacy.fence import ledger_transaction
@@ -90,9 +89,7 @@ def test_sums_are_never_below_the_exact_ones_and_remaining_is_spendable(
     assert_never_undercounts(ledger)
 
 
-def test_a_refusal_names_agent_spent_asked_and_remaining_and_records_nothing(
-    ledger: Ledger,
-) -> None:
+def test_a_refusal_names_what_is_spent_and_asked_and_records_nothing(ledger: Ledger) -> None:
     ledger.spend("first", costs({"pump": 0.2}))
     before = ledger.history(), ledger.accounts()
     with pytest.raises(BudgetError, match=r"agent 'pump' would exceed.*nothing") as refusal:
@@ -104,7 +101,7 @@ def test_a_refusal_names_agent_spent_asked_and_remaining_and_records_nothing(
 
 
 @pytest.mark.parametrize("amounts", [{"pump": 0.1}, {"pump": 0.1, "valve": 0.05}, {"pump": 0.2}])
-def test_a_run_cannot_be_recorded_again_with_other_amounts(
+def test_no_run_is_recorded_again_with_other_amounts(
     ledger: Ledger, amounts: dict[str, float]
 ) -> None:
     ledger.spend("run", costs({"pump": 0.1, "valve": 0.1}))
@@ -188,9 +185,7 @@ def test_what_is_not_a_ledger_is_refused_and_left_alone(tmp_path: Path) -> None:
     empty, text, other = tmp_path / "empty", tmp_path / "text", tmp_path / "other"
     empty.touch()
     text.write_text("monday: 0.3\n" * 1000)
-    with sqlite3.connect(other) as database:
-        database.execute("CREATE TABLE t (x)")
-    database.close()
+    sqlite(other, "CREATE TABLE t (x)")
     for path in (empty, text, other):
         before = path.read_bytes()
         with pytest.raises(PrivacyError, match=r"not a ledger|not a database"):
@@ -208,9 +203,7 @@ def test_what_is_not_a_ledger_is_refused_and_left_alone(tmp_path: Path) -> None:
 def test_another_schema_version_is_refused_and_left_alone(
     version: int, remedy: str, ledger: Ledger
 ) -> None:
-    with sqlite3.connect(file_of(ledger)) as database:
-        database.execute(f"PRAGMA user_version = {version}")
-    database.close()
+    sqlite(file_of(ledger), f"PRAGMA user_version = {version}")
     before = file_of(ledger).read_bytes()
     with pytest.raises(PrivacyError, match=f"must have schema version 3, got {version}.*{remedy}"):
         Ledger(file_of(ledger))

@@ -13,7 +13,7 @@ import sympy as sp
 import sottovoce as sv
 from sottovoce.certificate.optimum import saddle_prices
 from sottovoce.formula.canonical import canonical, substitute
-from sottovoce.paper.paper_release import _pseudo_inverse
+from sottovoce.paper.tikhonov import _pseudo_inverse
 from sottovoce.privacy.limit import Limit, accuracy_limit
 from sottovoce.privacy.noise_plan import NoisePlan
 from sottovoce.problem.groups import Array
@@ -25,7 +25,6 @@ def two() -> sv.Problem:
     """Two agents whose active constraint mixes them: a square of a sum and a separable rest."""
     x = sv.agents(2, lower=-3, upper=3)
     return sv.Problem(
-        agents=x,
         objectives=[2 * (x[0] - 2) ** 2, (x[1] - 1) ** 2],
         constraints=[(x[0] + 2 * x[1]) ** 2 / 4 + x[0] <= 3, x[0] - x[1] <= 5],
     )
@@ -89,9 +88,7 @@ def shifted(problem: sv.Problem, o: int, by: float) -> sv.Problem:
     ],
     ids=["two", "balanced", "coupled", "hs43", "hs72", "hs53"],
 )
-def test_the_limit_is_how_far_noise_on_sums_shifts_the_optimum(
-    problem: sv.Problem, step: float
-) -> None:
+def test_the_limit_is_how_far_noise_shifts_the_optimum(problem: sv.Problem, step: float) -> None:
     made = planned(problem)
     x = np.zeros(problem.size)
     for o, sigma in enumerate(made.sigma):
@@ -154,10 +151,7 @@ def mixed_fleet() -> sv.Problem:
     return sv.Problem(
         agents=[x, ev],
         objectives=[(x[0] - 2) ** 2, x[1] ** 2, c * (p - t) ** 2 + (q - t) ** 2 + p * q / 2],
-        constraints=[
-            sv.total(p + q**2 / 4) + sv.exp(x[0] - x[1]) <= 6,
-            sv.total(q) + x[1] <= 4,
-        ],
+        constraints=[sv.total(p + q**2 / 4) + sv.exp(x[0] - x[1]) <= 6, sv.total(q) + x[1] <= 4],
     )
 
 
@@ -177,9 +171,7 @@ def test_five_thousand_agents_have_a_limit() -> None:
     c, t = rng.uniform(0.5, 2, n), rng.uniform(1, 2, n)
     ev = sv.agents(n, lower=-50, upper=50, parameters={"c": c, "t": t})
     problem = sv.Problem(
-        agents=ev,
-        objectives=ev["c"] * (ev.x - ev["t"]) ** 2 / 2,
-        constraints=[sv.total(ev.x) <= n],
+        agents=ev, objectives=ev["c"] * (ev.x - ev["t"]) ** 2 / 2, constraints=[sv.total(ev.x) <= n]
     )
     made = planned(problem)
     found = accuracy_limit(problem, made, 100)
@@ -205,7 +197,6 @@ def test_the_units_of_the_objective_do_not_matter() -> None:
 def test_states_held_by_a_bound_and_fixed_states_have_no_error() -> None:
     x = sv.agents(3, lower=[-1, -1, 0.25], upper=[1, 1, 0.25])
     problem = sv.Problem(
-        agents=x,
         objectives=[(x[0] - 5) ** 2, x[1] ** 2, -x[2] / 8],  # mu = 1/8: no force on x3
         constraints=[x[0] + 2 * x[1] + x[2] <= 1],
     )
@@ -221,7 +212,7 @@ def test_states_held_by_a_bound_and_fixed_states_have_no_error() -> None:
 def test_a_direction_that_nothing_holds_is_flat_though_each_of_its_states_is_seen() -> None:
     # Only s = x1 + x2 matters to anybody: noise w on it moves s by w, and x1 - x2 is anybody's.
     x = sv.agents(2, lower=-9, upper=9)
-    problem = sv.Problem(agents=x, objectives=[-x[0], -x[1]], constraints=[(x[0] + x[1]) ** 2 <= 1])
+    problem = sv.Problem(objectives=[-x[0], -x[1]], constraints=[(x[0] + x[1]) ** 2 <= 1])
     made = planned(problem)
     found = accuracy_limit(problem, made, 100)
     assert found.flat == (0, 1)
@@ -301,7 +292,6 @@ def test_multipliers_that_are_not_unique_are_left_out_not_made_huge() -> None:
 def test_a_state_in_the_corner_of_a_kink_is_held() -> None:
     x = sv.agents(3, lower=-5, upper=5, dim=[1, 1, 2])
     stated = sv.Problem(
-        agents=x,
         objectives=[10 * abs(x[0] - 1), (x[1] - 3) ** 2, (x[2][0] - 1) ** 2 + x[2][1] ** 2],
         constraints=[x[0] + x[1] <= 2],
         local=[abs(x[2][0]) + x[2][1] <= 0.5],  # in no sum: noise does not reach it
@@ -317,15 +307,10 @@ def test_a_state_in_the_corner_of_a_kink_is_held() -> None:
 
 def test_a_kink_that_mixes_agents_is_held_as_the_interval_that_it_is() -> None:
     x = sv.agents(2, lower=-5, upper=5)
-    stated = {
-        "a kink": [abs(x[0] - x[1]) <= 2],
-        "two rows": [x[0] - x[1] <= 2, x[1] - x[0] <= 2],
-    }
+    stated = {"a kink": [abs(x[0] - x[1]) <= 2], "two rows": [x[0] - x[1] <= 2, x[1] - x[0] <= 2]}
     found = []
     for rows in stated.values():
-        problem = sv.Problem(
-            agents=x, objectives=[(x[0] - 4) ** 2, 3 * (x[1] + 1) ** 2], constraints=rows
-        )
+        problem = sv.Problem(objectives=[(x[0] - 4) ** 2, 3 * (x[1] + 1) ** 2], constraints=rows)
         hide = sv.Trajectory(radius=0.5, rounds=100)
         made = sv.plan(sv.certify(problem), epsilon=1.0, delta=1e-3, hide=hide)
         found.append(sv.accuracy_limit(problem, made, 100).x / made.sigma[0])

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import sqlite3
 import subprocess
 import sys
-import threading
-from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 
@@ -14,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from databases import file_of
+from databases import file_of, sqlite
 from sottovoce.errors import BudgetError, InputError, PrivacyError
 from sottovoce.privacy.charge import Charge, Protected
 from sottovoce.privacy.fence import TABLES
@@ -111,9 +108,7 @@ def test_a_run_is_admitted_if_every_window_keeps_its_budget_and_only_then(
                     assert sum(inside, Fraction(0)) <= Fraction(budget) ** 2
 
 
-def test_a_clock_that_is_set_back_frees_nothing_and_stamps_no_earlier(
-    ledger: Ledger, clock: Clock
-) -> None:
+def test_a_clock_that_is_set_back_frees_nothing(ledger: Ledger, clock: Clock) -> None:
     ledger.spend("first", cost(DAY))
     for back in (1, P, 3 * P, NOON):
         clock.now = NOON - back
@@ -130,20 +125,6 @@ def test_a_clock_that_is_set_back_frees_nothing_and_stamps_no_earlier(
     assert not ledger.unaffordable(cost(DAY))
 
 
-@pytest.mark.parametrize("fraction", [0.0, 0.5, 0.999])
-def test_a_window_ends_after_its_length_and_never_before(
-    ledger: Ledger, clock: Clock, fraction: float
-) -> None:
-    clock.now = NOON + fraction
-    ledger.spend("first", cost(DAY))
-    for later in (0.0, 1.0, P - 1, P, P + 0.0005 - fraction):
-        clock.now = max(clock.now, NOON + fraction + later)
-        with pytest.raises(BudgetError, match="again at 2027-01-16T08:00:01Z"):
-            ledger.spend("second", cost(1e-6))
-    clock.now = NOON + P + 1
-    ledger.spend("second", cost(DAY))
-
-
 def test_runs_of_one_second_share_its_window(ledger: Ledger) -> None:
     half = DAY / 2
     for number in range(4):
@@ -152,22 +133,7 @@ def test_runs_of_one_second_share_its_window(ledger: Ledger) -> None:
         ledger.spend("run 4", cost(1e-9))
 
 
-def test_both_budgets_must_cover_a_run(ledger: Ledger, clock: Clock) -> None:
-    whole = int(LIFE**2 / DAY**2)
-    for day in range(whole):
-        clock.now = NOON + day * (P + 1)
-        ledger.spend(f"day {day}", cost(DAY))
-    clock.now += P + 1
-    with pytest.raises(BudgetError, match="lifetime budget"):
-        ledger.spend("one more", cost(DAY))
-    assert ledger.remaining("a") < DAY
-    (period,) = ledger.account("a").periods
-    assert (period.spent, period.remaining) == (0.0, DAY)
-
-
-def test_an_aborted_run_stays_charged_and_its_restart_is_free_and_keeps_its_time(
-    ledger: Ledger, clock: Clock
-) -> None:
+def test_an_aborted_run_stays_charged_and_its_restart_is_free(ledger: Ledger, clock: Clock) -> None:
     fence = ledger.begin("run", cost(DAY), rounds=0, digest=lambda k: None)
     fence.close()  # killed before round 1
     clock.now += 60
@@ -183,20 +149,7 @@ def test_an_aborted_run_stays_charged_and_its_restart_is_free_and_keeps_its_time
     assert not [name for name in dir(ledger) if "refund" in name or "cancel" in name]
 
 
-def test_a_refusal_for_one_agent_records_nothing_for_any(clock: Clock, tmp_path: Path) -> None:
-    ledger = granted(tmp_path / "ledger", "a", "b")
-    ledger.spend("first", cost(DAY, "a"))
-    before = ledger.history(), ledger.accounts()
-    with pytest.raises(BudgetError, match=r"agent 'a'.*per day.*nothing was recorded"):
-        ledger.spend("second", cost(DAY, "b", "a"))
-    assert (ledger.history(), ledger.accounts()) == before
-    refused = ledger.unaffordable(cost(DAY, "b", "a", "stranger"))
-    assert list(refused) == ["a", "stranger"]
-    assert "no budget granted" in refused["stranger"]
-    ledger.spend("second", cost(DAY, "b"))
-
-
-def test_a_lower_grant_holds_at_once_and_another_adjacency_counts_the_window_anew(
+def test_a_lower_grant_holds_at_once_and_another_radius_counts_anew(
     ledger: Ledger, clock: Clock
 ) -> None:
     ledger.spend("first", cost(DAY / 2))
@@ -285,24 +238,6 @@ def _seconds(text: str) -> int:
     return int(datetime.fromisoformat(text).timestamp())
 
 
-def test_of_threads_that_race_for_a_window_one_wins(ledger: Ledger) -> None:
-    wins = []
-
-    def race(name: int) -> None:
-        try:
-            ledger.spend(f"run {name}", cost(0.8 * DAY))
-        except BudgetError:
-            return
-        wins.append(name)
-
-    threads = [threading.Thread(target=race, args=(name,)) for name in range(6)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert len(wins) == 1
-
-
 RACER = """
 import sys
 from sottovoce.errors import BudgetError
@@ -335,37 +270,20 @@ def test_of_two_processes_that_race_for_a_window_exactly_one_wins(tmp_path: Path
         assert sorted((one, other)) == ["lost", "won"]
 
 
-def test_a_ledger_without_periods_is_brought_up_to_date_and_keeps_what_was_spent(
-    ledger: Ledger,
-) -> None:
+def test_a_ledger_without_periods_is_brought_up_to_date(ledger: Ledger) -> None:
     ledger.spend("run", cost(DAY))
     path, before = file_of(ledger), ledger.history()
-    with sqlite3.connect(path) as database:
-        database.execute("DROP TABLE periods")
-        database.execute("PRAGMA user_version = 2")
-    database.close()
+    sqlite(path, "DROP TABLE periods")
+    sqlite(path, "PRAGMA user_version = 2")
     again = Ledger(path)
     assert again.history() == before
     assert again.account("a").periods == ()
     assert again.account("a").spent == DAY
     again.grant_period("a", 1.0, 1e-5, per="day")
     assert again.unaffordable(cost(1e-6))  # what was spent before counts
-    with sqlite3.connect(path) as database:
-        (made,) = database.execute(
-            "SELECT sql FROM sqlite_master WHERE name = 'periods'"
-        ).fetchone()
-        assert made == TABLES[-1]
-        assert database.execute("PRAGMA user_version").fetchone() == (3,)
-    database.close()
-
-
-def test_a_run_without_a_bound_for_what_is_protected_is_refused_for_its_window_too(
-    ledger: Ledger,
-) -> None:
-    other = replace(cost(DAY / 9)[0], protected=Protected("trajectory", 1.0))
-    with pytest.raises(BudgetError, match="bounds nothing there"):
-        ledger.spend("run", [other])
-    assert "bounds nothing there" in ledger.unaffordable([other])["a"]
+    made = sqlite(path, "SELECT sql FROM sqlite_master WHERE name = 'periods'")
+    assert made == [(TABLES[-1],)]
+    assert sqlite(path, "PRAGMA user_version") == [(3,)]
 
 
 def test_the_words_for_many_periods_never_promise_more_than_holds(ledger: Ledger) -> None:
@@ -383,8 +301,6 @@ def test_the_words_for_many_periods_never_promise_more_than_holds(ledger: Ledger
 
 
 def test_a_damaged_period_is_not_a_wider_one(ledger: Ledger) -> None:
-    with sqlite3.connect(file_of(ledger)) as database:
-        database.execute("UPDATE periods SET per = 'fortnight'")
-    database.close()
+    sqlite(file_of(ledger), "UPDATE periods SET per = 'fortnight'")
     with pytest.raises(PrivacyError, match="must be per hour, day"):
         ledger.spend("run", cost(DAY))

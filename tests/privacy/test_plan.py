@@ -44,7 +44,7 @@ def linear(
     rows = np.atleast_2d(np.asarray(coefficients, dtype=float))
     x = sv.agents(rows.shape[1], lower=lower, upper=upper)
     g = [sum(float(c) * s for c, s in zip(row, x, strict=True)) <= bound for row in rows]
-    return certify(Problem(agents=x, objectives=[s**2 for s in x], constraints=g).cloud)
+    return certify(Problem(objectives=[s**2 for s in x], constraints=g).cloud)
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +53,6 @@ def three() -> Certificate:
     x = sv.agents(3, lower=-1, upper=2)
     return certify(
         Problem(
-            agents=x,
             objectives=[s**2 for s in x],
             constraints=[x[0] + x[1] + x[2] <= 3, (x[0] + 2 * x[1]) ** 2 + x[2] <= 20],
         ).cloud
@@ -157,11 +156,7 @@ def contributed(problem: Problem) -> Any:
     return function_of(symbols, sums)
 
 
-HIDDEN = [
-    Trajectory(radius=0.7, rounds=50),
-    Offset(radius=0.7, rounds=50),
-    Everything(rounds=50),
-]
+HIDDEN = [Trajectory(radius=0.7, rounds=50), Offset(radius=0.7, rounds=50), Everything(rounds=50)]
 
 
 @settings(max_examples=5, deadline=None)
@@ -209,7 +204,6 @@ def test_a_guarantee_is_that_agents_own() -> None:
 def test_everything_means_the_range_of_every_contribution() -> None:
     x = sv.agents(2, lower=[[-1, 0], [0, 0]], upper=[[1, 1], [0, 3]], dim=2)
     problem = Problem(
-        agents=x,
         objectives=[s[0] ** 2 + s[1] ** 2 for s in x],
         constraints=[x[0][0] + x[0][1] + x[1][0] + x[1][1] <= 30],
     )
@@ -224,7 +218,6 @@ def test_everything_means_the_range_of_every_contribution() -> None:
 def test_sensitivities_are_never_below_what_is_seen_in_the_domain() -> None:
     x = sv.agents(2, lower=-1, upper=3)
     problem = Problem(
-        agents=x,
         objectives=[x[0] ** 2, x[1] ** 2],
         constraints=[x[0] ** 2 + 2 * x[1] <= 4, sv.exp(x[0]) + 5 * x[1] ** 2 <= 20],
     )
@@ -277,7 +270,7 @@ def named_twin(weights: Array, slopes: Array, curved: bool) -> Certificate:
     x = sv.agents(n, lower=-1, upper=2)
     h = [s**2 if curved else p * s for p, s in zip(slopes.tolist(), x, strict=True)]
     g = [sum(w * t for w, t in zip(row, h, strict=True)) <= 9 for row in weights.tolist()]
-    return certify(Problem(agents=x, objectives=[s**2 for s in x], constraints=g).cloud)
+    return certify(Problem(objectives=[s**2 for s in x], constraints=g).cloud)
 
 
 @pytest.mark.parametrize("kind", ["broadcast", "dense", "sparse"])
@@ -295,9 +288,7 @@ def test_a_fleet_gets_the_noise_of_the_same_agents_stated_by_name(kind: str, cur
     held = {"broadcast": None, "dense": weights, "sparse": sparse.csr_array(weights)}[kind]
     used = weights if held is not None else np.ones((1, n))
     problem = Problem(
-        agents=ev,
-        objectives=ev.x**2,
-        constraints=[total(term, weights=held) <= np.full(len(used), 9.0)],
+        objectives=ev.x**2, constraints=[total(term, weights=held) <= np.full(len(used), 9.0)]
     )
     asked: dict[str, Any] = {
         "epsilon": np.linspace(0.5, 1.5, n),
@@ -326,8 +317,7 @@ def test_a_hundred_thousand_chargers_are_planned_in_seconds() -> None:
 def test_a_row_nobody_moves_gets_no_noise() -> None:
     ev = sv.agents(4, lower=0, upper=1, name="ev", parameters={"p": np.zeros(4)})
     problem = Problem(
-        objectives=ev.x**2,
-        constraints=[total([ev.x, ev["p"] * ev.x]) <= np.array([3.0, 1.0])],
+        objectives=ev.x**2, constraints=[total([ev.x, ev["p"] * ev.x]) <= np.array([3.0, 1.0])]
     )
     made = plan(certify(problem.cloud), **ASKED)
     assert made.sigma[0] > 0
@@ -336,11 +326,7 @@ def test_a_row_nobody_moves_gets_no_noise() -> None:
 
 def test_an_agent_that_moves_nothing_spends_only_what_rounding_costs() -> None:
     ev = sv.agents(3, lower=0, upper=1, name="ev", parameters={"p": [0.0, 1.0, 2.0]})
-    problem = Problem(
-        agents=ev,
-        objectives=ev.x**2,
-        constraints=[total(ev["p"] * ev.x) <= 2.0],
-    )
+    problem = Problem(objectives=ev.x**2, constraints=[total(ev["p"] * ev.x) <= 2.0])
     made = plan(certify(problem.cloud), **ASKED)
     assert made.gdp_mu[0] < 1e-3 * made.gdp_mu[2]
 

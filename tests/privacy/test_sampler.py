@@ -171,9 +171,7 @@ DOORS = ["release", "release_multiples", "blind", "release_modular"]
 
 
 @pytest.mark.parametrize("door", DOORS)
-def test_every_draw_is_released_once_as_it_came_however_large(
-    door: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_every_draw_is_released_once_as_it_came(door: str, monkeypatch: pytest.MonkeyPatch) -> None:
     issued: list[int] = []
 
     def source(zeros: list[int]) -> list[int]:
@@ -200,29 +198,6 @@ def test_the_source_of_draws_does_not_saturate() -> None:
     far = [2**40, -(2**40), 2**50, -(2**50)]
     draws = sampler_module._discrete_gaussian()(far)
     assert np.all(np.abs(np.subtract(draws, far)) < 60 * STEPS)  # beyond: never
-
-
-def could_be(y: Floats, value: float, sigma: float) -> NDArray[np.bool_]:
-    """Return whether a double z with value + sigma z == y exists, in float64 arithmetic.
-
-    The sum is monotone in z, so a solution lies next to (y - value)/sigma or nowhere.
-    """
-    z = (y - value) / sigma
-    for _ in range(4):
-        z = np.nextafter(z, -np.inf)
-    found = np.zeros(y.shape, dtype=bool)
-    for _ in range(9):
-        found |= value + sigma * z == y
-        z = np.nextafter(z, np.inf)
-    return found
-
-
-@pytest.mark.parametrize(("true", "wrong"), [(0.0, 1.0), (0.1, 1.1), (2.5, 3.5)])
-def test_float_noise_excludes_a_wrong_hypothesis_with_certainty(true: float, wrong: float) -> None:
-    sampler = SimulatedSampler(np.full(20_000, 3.3), 3)
-    y = sampler.release(np.full(20_000, true)).values
-    assert could_be(y, true, 3.3).all()
-    assert np.mean(could_be(y, wrong, 3.3)) < 0.95
 
 
 def could_be_secure(y: Floats, value: float, sigma: float) -> NDArray[np.bool_]:
@@ -270,10 +245,7 @@ def test_the_discrete_gaussian_is_a_continuous_one_seen_through_a_channel() -> N
             assert abs(total - 1) <= wobble
 
 
-@given(
-    sigma=st.floats(1e-6, 1e6),
-    fraction=st.floats(-1.0, 1.0, allow_subnormal=False),
-)
+@given(sigma=st.floats(1e-6, 1e6), fraction=st.floats(-1.0, 1.0, allow_subnormal=False))
 def test_rounding_stays_within_three_quarters_of_a_step(sigma: float, fraction: float) -> None:
     value, grid = fraction * max_release(sigma), grid_of(sigma)
     step = np.rint(value / grid)
@@ -305,9 +277,7 @@ def test_no_draw_of_the_pool_is_used_twice_by_many_threads() -> None:
     assert len(set(pairs)) == len(pairs)  # false alarm: 4,200^2/2 pairs of 54 random bits, 1e-9
 
 
-def test_noise_drawn_beside_waits_in_the_pool_and_a_second_thread_is_not_started(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_noise_drawn_beside_waits_in_the_pool(monkeypatch: pytest.MonkeyPatch) -> None:
     begun, go = threading.Event(), threading.Event()
     draws: list[str] = []
 

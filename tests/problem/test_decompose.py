@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from fractions import Fraction
 from typing import Any
 
@@ -15,12 +16,13 @@ from hypothesis import strategies as st
 import sottovoce as sv
 from sottovoce.errors import ProblemError, SottovoceError
 from sottovoce.formula.canonical import addends, canonical, expand, substitute
-from sottovoce.formula.derive import hessian
+from sottovoce.formula.derive import definiteness, hessian, ldl, quadratic_form
 from sottovoce.formula.expression import Expression, number, symbol
 from sottovoce.formula.functions import exp, log, sqrt, sum_squares
 from sottovoce.formula.tape import tape
 from sottovoce.problem.decompose import AS_STATED, Decomposition, decompose
 from sottovoce.problem.groups import Array
+from sottovoce.problem.quadratic import Squares, sum_of_squares
 
 a, b, c, d = STATES = tuple(symbol(name) for name in "abcd")
 OWNERS = {a: "a", b: "b", c: "pair", d: "pair"}  # the last agent has two components
@@ -50,7 +52,7 @@ def named(found: Decomposition) -> Expression:
     ("inside", "bound", "equality"),
     [(a**2 + exp(b) + c * d, 5.0, False), (2 * a + b - 3 * c, 7.0, True)],
 )
-def test_a_sum_of_terms_of_one_agent_each_stays_as_it_is(
+def test_terms_of_one_agent_each_stay_as_they_are(
     inside: Any, bound: float, equality: bool
 ) -> None:
     found = written(inside - bound, equality=equality)
@@ -240,9 +242,7 @@ def rooms(found: Decomposition, points: Array) -> list[float]:
 
 @settings(max_examples=25, deadline=None)
 @given(convex(), st.integers(0, 10**6))
-def test_the_sums_lie_in_the_set_where_and_only_where_the_constraint_holds(
-    g: Any, seed: int
-) -> None:
+def test_sums_lie_in_the_set_exactly_where_the_constraint_holds(g: Any, seed: int) -> None:
     if not g.symbols:
         return
     rng = np.random.default_rng(seed)
@@ -289,9 +289,7 @@ def test_regions_are_convex_off_the_range_of_the_sums_too(g: Any, seed: int) -> 
         (abs, lambda v: v),
     ],
 )
-def test_a_level_that_float64_does_not_hold_is_rounded_to_the_smaller_set(
-    function: Any, inverse: Any, level: Any
-) -> None:
+def test_a_level_is_rounded_to_the_smaller_set(function: Any, inverse: Any, level: Any) -> None:
     for factor in (1, Fraction(1, 3), 0.3):
         sums = written(number(factor) * function(a + b + 0.7) - number(level))
         (upper,) = map(mpmath.mpf, sums.upper)
@@ -326,3 +324,109 @@ def test_a_size_of_at_most_0_is_refused_with_the_equality_to_state() -> None:
     ):
         with pytest.raises(ProblemError, match=rf"g1 must bound .* by a positive number.*{remedy}"):
             sv.Problem(objectives=list(x**2), constraints=[row])
+
+
+# --- Quadratic forms as squares of sums: exact, or rounded so that nothing outside gets in ---
+
+
+A, B, C = (symbol(name) for name in "abc")
+
+
+def form(Q: Any, q: Any, c: float) -> tuple[Expression, tuple[Expression, ...]]:
+    x = tuple(symbol(f"x{i + 1}") for i in range(len(q)))
+    v: Any = np.array(x, dtype=object)
+    total: Any = number(c)
+    for row, w, s in zip(Q.tolist(), q.tolist(), x, strict=True):
+        total = total + w * s + sum(a * t * s for a, t in zip(row, v, strict=True))
+    return canonical(total), x
+
+
+def excess(found: Squares, g: Expression) -> list[list[Fraction]]:
+    """The bordered matrix of what the squares have more than the form, in exact arithmetic."""
+    stated = quadratic_form(g)
+    assert stated is not None
+    place = {s: i for i, s in enumerate(stated.symbols)}
+    left = [[-entry for entry in row] for row in stated.bordered]
+
+    def add(matrix: Any, symbols: Any, scale: Fraction = Fraction(1)) -> None:
+        places = [*(place[s] for s in symbols), len(place)]
+        for i, row in zip(places, matrix, strict=True):
+            for j, entry in zip(places, row, strict=True):
+                left[i][j] += scale * entry
+
+    for w, u, m in zip(found.weights, found.sums, found.centres, strict=True):
+        read = quadratic_form(u)
+        assert read is not None
+        assert not any(map(any, read.quadratic))
+        full = [*read.linear, -m]
+        add([[a * b for b in full] for a in full], read.symbols, w)
+    if found.rest.symbols:
+        read = quadratic_form(found.rest)
+        assert read is not None
+        add(read.bordered, read.symbols)
+    left[-1][-1] += found.constant
+    return left
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.integers(0, 2**32 - 1), st.booleans())
+def test_squares_are_never_below_the_form_and_hardly_above(seed: int, floats: bool) -> None:
+    rng = np.random.default_rng(seed)
+    n, rank = int(rng.integers(2, 6)), int(rng.integers(1, 5))
+    half = rng.normal(size=(rank, n)) if floats else rng.integers(-3, 4, (rank, n))
+    Q = half.T @ half + np.diag(rng.integers(0, 3, n))
+    g, x = form(Q, rng.integers(-3, 4, n), -5.0)
+    found = sum_of_squares(g, {s: str(i // 2) for i, s in enumerate(x)})
+    if found is None:
+        # float64 may have pushed a semidefinite form over the edge.
+        assert floats or not any(s in g.symbols for s in x) or not np.any(Q)
+        return
+    more = excess(found, g)
+    assert definiteness(more) >= 0
+    size = float(np.abs(Q).sum()) + 5.0
+    assert max(abs(float(entry)) for row in more for entry in row) <= 1e-8 * size
+    assert all(w > 0 for w in found.weights)
+
+
+def test_the_exact_way_is_exact() -> None:
+    g = canonical(3 * A**2 - 2 * A * B + B**2 + A - C - 7)
+    found = sum_of_squares(g, {A: "a", B: "b", C: "c"})
+    assert found is not None
+    assert not any(entry for row in excess(found, g) for entry in row)
+
+
+def test_a_form_that_is_not_semidefinite_has_no_squares() -> None:
+    owners = {A: "a", B: "b"}
+    assert sum_of_squares(canonical(A * B), owners) is None
+    assert sum_of_squares(canonical(A**2 - B**2 + A * B), owners) is None
+
+
+@pytest.mark.parametrize("g", [exp(A) * B, A**2 * B, (A * B) ** 0.5])
+def test_what_is_no_form_is_left_alone(g: Any) -> None:
+    assert quadratic_form(canonical(g)) is None
+    assert sum_of_squares(canonical(g), {A: "a", B: "b"}) is None
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(0, 2**32 - 1))
+def test_the_factorisation_is_exact_and_tells_semidefinite_from_not(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    n = int(rng.integers(1, 5))
+    half = rng.integers(-2, 3, (int(rng.integers(1, 5)), n))
+    Q = [[Fraction(int(v)) for v in row] for row in half.T @ half]
+    found = ldl(Q)
+    assert found is not None
+    pairs = list(zip(*found, strict=True))
+    assert [[sum(w * v[i] * v[j] for v, w in pairs) for j in range(n)] for i in range(n)] == Q
+    shift = 1 + max(map(max, Q))
+    lowered = [[e - shift * (i == j) for j, e in enumerate(row)] for i, row in enumerate(Q)]
+    assert ldl(lowered) is None
+
+
+def test_a_form_over_two_dozen_agents_takes_seconds_at_most() -> None:
+    rng = np.random.default_rng(0)
+    half = rng.normal(size=(24, 24))
+    g, x = form(half.T @ half / 24, np.zeros(24), -9.0)
+    begin = time.process_time()
+    assert sum_of_squares(g, {s: s.name for s in x}) is not None
+    assert time.process_time() - begin < 10.0

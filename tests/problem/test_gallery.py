@@ -12,7 +12,7 @@ from sottovoce.errors import ProblemError
 from sottovoce.formula.canonical import canonical, expand
 from sottovoce.formula.expression import symbol
 from sottovoce.problem import gallery
-from sottovoce.problem.gallery.chargers import CONNECTOR_KW
+from sottovoce.problem.gallery import CONNECTOR_KW
 from sottovoce.problem.numeric import numeric_of
 
 
@@ -56,12 +56,7 @@ def test_the_papers_problem_is_the_one_printed_in_the_paper() -> None:
     assert set(problem.cloud.lower()) == {-10.0}
     assert set(problem.cloud.upper()) == {10.0}
     assert dict(problem.privacy) == {"epsilon": "ln(3)", "delta": 0.05, "radius": 1.0}
-    assert dict(problem.schedule) == {
-        "gamma_bar": 5e-4,
-        "alpha_bar": 0.2,
-        "c1": "1/3",
-        "c2": "1/4",
-    }
+    assert dict(problem.schedule) == {"gamma_bar": 5e-4, "alpha_bar": 0.2, "c1": "1/3", "c2": "1/4"}
 
 
 @pytest.mark.parametrize("name", [name for name in gallery.names() if gallery.known(name)])

@@ -70,9 +70,7 @@ def test_a_problem_never_changes() -> None:
 
 def test_the_default_start_is_the_point_of_the_box_nearest_zero() -> None:
     x = sv.agents(3, lower=[-1, 2, -5], upper=[1, 3, -4])
-    problem = sv.Problem(
-        agents=x, objectives=[x[0], x[1], x[2]], constraints=[x[0] + x[1] + x[2] <= 3]
-    )
+    problem = sv.Problem(objectives=[x[0], x[1], x[2]], constraints=[x[0] + x[1] + x[2] <= 3])
     np.testing.assert_array_equal(np.concatenate(problem.start).ravel(), [0, 2, -4])
 
 

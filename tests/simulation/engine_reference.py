@@ -20,8 +20,7 @@ from sottovoce.formula.expression import ZERO, Expression, number, symbol
 from sottovoce.kernels.cloud_kernel import CloudKernel
 from sottovoce.kernels.fleet_kernel import FleetKernel, FleetStates
 from sottovoce.kernels.run_kernel import normals, stream_seed
-from sottovoce.paper.paper_release import RELEASE
-from sottovoce.paper.tikhonov import Tikhonov
+from sottovoce.paper.tikhonov import RELEASE, Tikhonov
 from sottovoce.privacy.adjacency import Trajectory
 from sottovoce.privacy.averaging import weights_norm
 from sottovoce.privacy.feasibility import AveragedNoise

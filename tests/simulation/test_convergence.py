@@ -14,8 +14,7 @@ from scipy import optimize
 from sottovoce.certificate.optimum import reference_optimum
 from sottovoce.paper.tikhonov import Tikhonov
 from sottovoce.privacy.noise_plan import NoisePlan
-from sottovoce.problem.gallery import coupled, hock_schittkowski, paper
-from sottovoce.problem.gallery.chargers import chargers
+from sottovoce.problem.gallery import chargers, coupled, hock_schittkowski, paper
 from sottovoce.problem.problem import Problem
 from sottovoce.simulation.simulate import simulate
 from sympy_oracle import sympy_of, sympy_symbol

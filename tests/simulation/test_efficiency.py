@@ -46,7 +46,6 @@ def several() -> Problem:
     """Two active constraints, one with three times the noise of the other, and one never active."""
     x = sv.agents(4, lower=-2, upper=2)
     return Problem(
-        agents=x,
         objectives=[(x[0] - 2) ** 2, (x[1] + 1) ** 2, (x[2] - 1) ** 2, (x[3] - 2) ** 2],
         constraints=[x[0] + x[2] <= 1, x[1] ** 2 + x[3] <= 1, x[0] - x[1] <= 3],
     )
@@ -56,7 +55,6 @@ def mixed() -> Problem:
     """A quadratic form in two agents, whose sum is projected on a region."""
     x = sv.agents(2, lower=-3, upper=3)
     return Problem(
-        agents=x,
         objectives=[2 * (x[0] - 2) ** 2, (x[1] - 1) ** 2],
         constraints=[(x[0] + 2 * x[1]) ** 2 / 4 + x[0] <= 3, x[0] - x[1] <= 5],
     )
@@ -80,10 +78,7 @@ def planes() -> Problem:
     p, q = x
     return Problem(
         agents=x,
-        objectives=[
-            (p[0] - 2) ** 2 + p[1] ** 2 + p[0] * p[1],
-            (q[0] - 1) ** 2 + (q[1] - 2) ** 2,
-        ],
+        objectives=[(p[0] - 2) ** 2 + p[1] ** 2 + p[0] * p[1], (q[0] - 1) ** 2 + (q[1] - 2) ** 2],
         constraints=[p[0] + q[0] <= 1, p[1] ** 2 + q[1] <= 1],
     )
 
@@ -93,7 +88,6 @@ def dispatch() -> Problem:
     p = sv.agents(10, lower=0, upper=10)
     curvature = np.geomspace(1e-3, 1e3, 10)
     return Problem(
-        agents=p,
         objectives=[c / 2 * (a - 4) ** 2 for a, c in zip(p, curvature, strict=True)],
         constraints=[sum(p) == 30],
     )
@@ -103,7 +97,6 @@ def exponentials() -> Problem:
     """The logarithm of a sum of exponentials of three agents: one sum, unwrapped."""
     x = sv.agents(3, lower=-3, upper=3)
     return Problem(
-        agents=x,
         objectives=[(x[0] - 1) ** 2, (x[1] - 1) ** 2 / 2, 2 * (x[2] + 1) ** 2],
         constraints=[log(exp(x[0]) + exp(x[1]) + exp(x[2])) <= 1],
     )

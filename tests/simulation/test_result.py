@@ -32,7 +32,6 @@ def made_result(*, known: bool = True, kept: bool = True, name: str = "g1") -> R
         seed=2**80,
         algorithm="Tikhonov()",
         noise="none: nothing is private",
-        fingerprint="ab",
         failed=np.array([0, 4]),
         interrupted=True,
         seconds=0.5,
@@ -59,6 +58,7 @@ def made_result(*, known: bool = True, kept: bool = True, name: str = "g1") -> R
             sigma=np.array([2.0]),
             deviation=np.array([0.1, 0.2, np.nan]) if known else np.zeros(0),
             promise="x1: (1, 0.05)-differentially private",
+            fingerprint="ab",
         ),
     )
 

@@ -31,8 +31,7 @@ from sottovoce.errors import InputError
 from sottovoce.formula.functions import exp
 from sottovoce.paper.tikhonov import Tikhonov, multiplier_step
 from sottovoce.problem.constraints import total
-from sottovoce.problem.gallery import coupled, hock_schittkowski, paper
-from sottovoce.problem.gallery.chargers import chargers
+from sottovoce.problem.gallery import chargers, coupled, hock_schittkowski, paper
 from sottovoce.problem.problem import Problem
 from sottovoce.simulation.simulate import simulate
 
@@ -217,9 +216,7 @@ def big_fleet(n: int = 5000) -> Problem:
     group = sv.agents(n, lower=-1, upper=3, parameters={"target": target})
     constraint = total(group.x, weights=weights) <= n
     return Problem(
-        agents=group,
-        objectives=(group.x - group["target"]) ** 2,
-        constraints=[constraint],
+        agents=group, objectives=(group.x - group["target"]) ** 2, constraints=[constraint]
     )
 
 
@@ -248,7 +245,7 @@ def test_the_papers_transcript_lets_the_clouds_step_reproduce_mu() -> None:
 
 @given(scale=st.floats(0, 1e3), gamma_bar=st.floats(1e-6, 1e2), seed=st.integers(0, 2**53))
 @settings(max_examples=30, deadline=None)
-def test_iterates_never_leave_the_domain_and_mu_is_never_negative(
+def test_iterates_stay_in_the_domain_and_mu_is_never_negative(
     scale: float, gamma_bar: float, seed: int
 ) -> None:
     domain = tuple(
@@ -320,9 +317,7 @@ def test_an_interrupted_run_is_valid_and_resumes_to_the_same_bits(
 
 def test_a_run_that_blows_up_is_marked_with_its_round_and_the_others_go_on() -> None:
     x = sv.agents(2, lower=[-800, -1], upper=[800, 1])
-    problem = Problem(
-        agents=x, objectives=[x[0] ** 2, x[1] ** 2], constraints=[exp(x[0]) + x[1] <= 10]
-    )
+    problem = Problem(objectives=[x[0] ** 2, x[1] ** 2], constraints=[exp(x[0]) + x[1] <= 10])
     plan = noise(problem, 0.0, {(0, 0): 1e5})
     result = simulate(
         problem, plan, rounds=50, runs=12, mu0=[1.0], saddle=([0.0, 0.0], [0.0]),
@@ -366,9 +361,7 @@ def test_recording_is_log_spaced_by_default() -> None:
 def test_a_run_whose_prices_run_away_says_in_which_round() -> None:
     """Nothing within the boxes meets the constraint, so prices grow for as long as they may."""
     x = sv.agents(2, lower=0, upper=1)
-    problem = Problem(
-        agents=x, objectives=[a**2 for a in x], constraints=[x[0] + x[1] >= 3, x[0] <= 2]
-    )
+    problem = Problem(objectives=[a**2 for a in x], constraints=[x[0] + x[1] >= 3, x[0] <= 2])
     zeros = (np.zeros(2), np.zeros(problem.cloud.sums.count))
     result = simulate(problem, rounds=3000, record=[], saddle=zeros)
     reference = PriceRounds(problem, None)

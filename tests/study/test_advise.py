@@ -123,11 +123,7 @@ def test_rounds_are_free_for_a_trajectory_and_few_otherwise(paper: Advice) -> No
 def test_a_fleet_of_the_size_advised_costs_one_percent() -> None:
     def stated(agents: int) -> Problem:
         u = sv.agents(agents, lower=0, upper=1, name="u")
-        return Problem(
-            agents=u,
-            objectives=(u.x - 1) ** 2,
-            constraints=[total(u.x) <= 0.4 * agents],
-        )
+        return Problem(objectives=(u.x - 1) ** 2, constraints=[total(u.x) <= 0.4 * agents])
 
     (few,) = advise(stated(20), hide="everything", epsilons=[1.0], delta=1e-3).rows
     assert told(few).cost > 0.01
@@ -170,9 +166,7 @@ def test_what_is_recommended_is_strong_and_cheap_or_the_cheapest(paper: Advice) 
 
 def test_margins_without_room_are_said_and_left_out_of_the_line() -> None:
     x = sv.agents(2, lower=0, upper=1)
-    problem = Problem(
-        agents=x, objectives=[(s - 1) ** 2 for s in x], constraints=[x[0] + x[1] <= 0.2]
-    )
+    problem = Problem(objectives=[(s - 1) ** 2 for s in x], constraints=[x[0] + x[1] <= 0.2])
     tight = advise(problem, hide="offset", radius=0.06, epsilons=[1.0], delta=0.01, rounds=400)
     (row,) = tight.rows
     assert told(row).useless == ""
@@ -233,7 +227,7 @@ def test_what_is_not_said_is_taken_from_the_problem_or_its_boxes() -> None:
     said = advise(PAPER, hide="trajectory", epsilons=[1.0], rounds=100).rows[0]
     assert (said.radius, said.delta) == (1.0, 0.05)
     x = sv.agents(2, lower=0, upper=8)
-    problem = Problem(agents=x, objectives=[s**2 for s in x], constraints=[x[0] + x[1] <= 4])
+    problem = Problem(objectives=[s**2 for s in x], constraints=[x[0] + x[1] <= 4])
     guessed = advise(problem, hide="offset", epsilons=[1.0], rounds=100).rows[0]
     assert (guessed.radius, guessed.delta) == (0.4, 0.01)
 

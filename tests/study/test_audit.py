@@ -77,7 +77,6 @@ def two() -> Case:
     """Two sums of two agents; x2 moves the first one ten times as much as x1 does."""
     x = sv.agents(2, lower=-1, upper=1)
     problem = Problem(
-        agents=x,
         objectives=[(x[0] - 1) ** 2, (x[1] - 1) ** 2],
         constraints=[x[0] + 10 * x[1] <= 8, exp(x[0]) + x[1] ** 2 <= 3],
     )
@@ -89,9 +88,7 @@ def stiff() -> Case:
     """The paper's release has cross terms: x2 moves the first gradient ten times as much as x1."""
     x = sv.agents(2, lower=-1, upper=1)
     problem = Problem(
-        agents=x,
-        objectives=[(x[0] - 1) ** 2, (x[1] - 1) ** 2],
-        constraints=[(x[0] + 10 * x[1]) ** 2 <= 150],
+        objectives=[(x[0] - 1) ** 2, (x[1] - 1) ** 2], constraints=[(x[0] + 10 * x[1]) ** 2 <= 150]
     )
     return problem, certify(problem.cloud)
 
@@ -172,7 +169,7 @@ def test_sums_that_a_region_holds_can_be_audited() -> None:
 def test_a_fleet_can_be_audited() -> None:
     ev = sv.agents(3, lower=0, upper=1, dim=2, name="ev")
     shared = total(list(ev.x)) <= 1.0
-    cars = Problem(agents=ev, objectives=sum(s**2 for s in ev.x), constraints=[shared])
+    cars = Problem(objectives=sum(s**2 for s in ev.x), constraints=[shared])
     found = short(cars, made(certify(cars.cloud)), 1)
     assert found.passed
     assert found.played_share > 0.99
@@ -215,7 +212,7 @@ def test_all_noise_halved_is_found_by_the_game(two: Case, fault: Fault) -> None:
     assert found.measured_mu > found.claimed_mu
 
 
-def test_a_secure_sampler_that_adds_nothing_is_found(
+def test_a_secure_sampler_without_noise_is_found(
     two: Case, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(samplers, "_discrete_gaussian", lambda: lambda zeros: zeros)
@@ -332,9 +329,7 @@ def gaussian_scores(rng: np.random.Generator, mu: float, runs: int) -> tuple[Arr
 
 
 @pytest.mark.parametrize("mu", [0.25, 0.8, 3.0])
-def test_a_claim_that_is_just_right_is_seldom_called_broken(
-    monkeypatch: pytest.MonkeyPatch, mu: float
-) -> None:
+def test_a_right_claim_is_seldom_called_broken(monkeypatch: pytest.MonkeyPatch, mu: float) -> None:
     # At 90% confidence instead of 99.995% a wrong share of errors would show in 200 audits.
     monkeypatch.setattr(module, "CONFIDENCE", 0.9)
     rng = np.random.default_rng(int(100 * mu))

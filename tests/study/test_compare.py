@@ -40,7 +40,6 @@ def line() -> Problem:
     """Two agents held by an affine constraint, and a third, held by none, that is flat at -0.5."""
     x = sv.agents(3, lower=-2, upper=2)
     return Problem(
-        agents=x,
         objectives=[(x[0] - 1) ** 2, (x[1] - 1) ** 2, (x[2] + 0.5) ** 4],
         constraints=[x[0] + x[1] <= 1, x[1] + x[2] <= 3],
     )
@@ -76,9 +75,7 @@ def the(found: MethodComparison, plan: str, algorithm: str, rounds: int) -> Comp
     return row
 
 
-def test_every_plan_meets_the_algorithms_that_work_with_what_it_releases(
-    study: MethodComparison,
-) -> None:
+def test_every_plan_meets_the_algorithms_for_what_it_releases(study: MethodComparison) -> None:
     # Prices need sums; gradient steps take values and gradients, or sums that are the constraints.
     pairs = [(PAPER, "Tikhonov"), (JOINT, "DualAveraging"), (JOINT, "Tikhonov")]
     assert [(row.plan, row.rounds, row.algorithm) for row in study.rows] == [
@@ -161,22 +158,19 @@ def test_hiding_every_round_takes_a_plan_for_every_number_of_rounds() -> None:
 
 def crowd() -> Problem:
     ev = sv.agents(3, lower=0, upper=1, name="ev")
-    return Problem(agents=ev, objectives=(ev.x - 1) ** 2, constraints=[total(ev.x) <= 2.0])
+    return Problem(objectives=(ev.x - 1) ** 2, constraints=[total(ev.x) <= 2.0])
 
 
 def stiff() -> Problem:
     x = sv.agents(2, lower=-1, upper=1)
     return Problem(
-        agents=x,
-        objectives=[(x[0] - 1) ** 2, (x[1] - 1) ** 2],
-        constraints=[(x[0] + 10 * x[1]) ** 2 <= 50],
+        objectives=[(x[0] - 1) ** 2, (x[1] - 1) ** 2], constraints=[(x[0] + 10 * x[1]) ** 2 <= 50]
     )
 
 
 def local_rows() -> Problem:
     x = sv.agents(2, lower=0, upper=5, dim=2)
     return Problem(
-        agents=x,
         objectives=[sum((s - 3) ** 2) for s in x],
         constraints=[x[0][0] + x[1][0] <= 4],
         local=[x[0][0] + x[0][1] <= 3],
@@ -263,9 +257,7 @@ def test_failed_runs_are_counted_and_left_out(monkeypatch: pytest.MonkeyPatch) -
 
 
 @pytest.mark.parametrize("raised", [False, True], ids=["result", "exception"])
-def test_an_interruption_keeps_what_was_computed(
-    monkeypatch: pytest.MonkeyPatch, raised: bool
-) -> None:
+def test_an_interruption_keeps_what_is_done(monkeypatch: pytest.MonkeyPatch, raised: bool) -> None:
     results: list[Any] = []
 
     def stop(*args: Any, **settings: Any) -> Any:

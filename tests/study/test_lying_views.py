@@ -88,11 +88,7 @@ class Gateway:
         objectives = [x[i] ** 2 for i in range(len(sums))]
         problem = Problem(agents=x, objectives=objectives, constraints=rows)
         self.plan = plan(
-            certify(problem.cloud),
-            epsilon=math.log(3),
-            delta=0.05,
-            hide=hide,
-            trust=SplitCloud(),
+            certify(problem.cloud), epsilon=math.log(3), delta=0.05, hide=hide, trust=SplitCloud()
         )
         self.rounds, self.attacked_rounds = rounds, acted
         self.agents = tuple(range(1, len(sums) + 1))
@@ -242,9 +238,7 @@ def overlapping(k: int) -> Question:
 
 
 @pytest.mark.parametrize("sessions", [2, 4])
-def test_several_sessions_of_one_gateway_find_no_more_than_claimed(
-    one_sum: Gateway, sessions: int
-) -> None:
+def test_several_sessions_find_no_more_than_claimed(one_sum: Gateway, sessions: int) -> None:
     mu, error = measured(one_sum, several_sessions(sessions), sessions=sessions, runs=300)
     rest = math.sqrt(7 / 8)  # the first round was lost to the lie
     assert abs(mu - rest * one_sum.claimed) < FAR * error

@@ -49,7 +49,6 @@ PROMISES = [(0.1, 1e-6), (1.0, 1e-3), (math.log(3), 0.05), (5.0, 1e-9)]
 def line() -> Problem:
     x = sv.agents(2, lower=-2, upper=2)
     return Problem(
-        agents=x,
         objectives=[(x[0] - 1) ** 2, (x[1] - 1) ** 2],
         constraints=[x[0] + 3 * x[1] <= 1],
         schedule={"gamma_bar": 0.2, "alpha_bar": 0.01},
@@ -60,7 +59,6 @@ def mixed() -> Problem:
     """A disc of two sums, one of them ten times as large, and an interval, both active."""
     x = sv.agents(3, lower=-2, upper=2)
     return Problem(
-        agents=x,
         objectives=[(x[0] - 1.5) ** 2, (x[1] - 1) ** 2, (x[2] + 1) ** 2],
         constraints=[(x[0] + 10 * x[1]) ** 2 + x[2] ** 2 <= 9, abs(x[0] + x[2]) <= 0.25],
     )
@@ -345,7 +343,7 @@ def test_a_rival_that_does_not_apply_says_why(name: str, network: str, why: str)
 
 def test_prices_that_are_all_zero_leave_the_dual_rivals_no_room() -> None:
     x = sv.agents(2, lower=-2, upper=2)
-    slack = Problem(agents=x, objectives=[x[0] ** 2, x[1] ** 2], constraints=[x[0] + x[1] <= 3])
+    slack = Problem(objectives=[x[0] ** 2, x[1] ** 2], constraints=[x[0] + x[1] <= 3])
     found = compared(slack, ["hhrw", "ndmd"])
     assert len(found.refusals) == 2
     assert all("no constraint is active" in refusal.why for refusal in found.refusals)

@@ -43,7 +43,6 @@ def two() -> Case:
     """Two sums of two agents."""
     x = sv.agents(2, lower=-1, upper=1)
     problem = Problem(
-        agents=x,
         objectives=[(x[0] - 0.5) ** 2, (x[1] + 0.5) ** 2],
         constraints=[x[0] + 10 * x[1] <= 1, x[0] - x[1] <= 1],
     )
@@ -108,9 +107,7 @@ def test_a_helper_without_noise_still_faces_the_clouds(two: Case) -> None:
     assert short(two, "helper", helper=Bare(made(two))).passed
 
 
-def test_a_mask_that_is_used_for_two_rounds_is_found(
-    two: Case, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_mask_of_two_rounds_is_found(two: Case, monkeypatch: pytest.MonkeyPatch) -> None:
     rounds = Stream.rounds
     monkeypatch.setattr(
         Stream, "rounds", lambda self, first, count: np.tile(rounds(self, 1, 1), (count, 1))
@@ -118,7 +115,7 @@ def test_a_mask_that_is_used_for_two_rounds_is_found(
     assert "behind one mask" in short(two, "cloud").leaks
 
 
-def test_a_mask_that_is_used_again_after_a_crash_is_found(
+def test_a_mask_used_again_after_a_crash_is_found(
     two: Case, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # A session that outlives the process, as if it had been saved with the state.

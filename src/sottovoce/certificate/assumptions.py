@@ -148,7 +148,9 @@ def _convex_cost(
     for term in cloud.sums.costs:
         box = {s: ranges[o] for s, o in zip(term.symbols, term.rows, strict=True)}
         judgements.append(convexity(term.formula, box))
-        falling = [s for s in term.symbols if s in term.rising if not is_rising(term.formula, s, box)]
+        falling = [
+            s for s in term.symbols if s in term.rising if not is_rising(term.formula, s, box)
+        ]
         judgements += [
             Judgement(
                 status="fails",

@@ -59,7 +59,7 @@ def contribution_ranges(
         if not all(np.all(np.isfinite(v)) for v in ends):
             raise CertificateError(
                 "every contribution must have finite bounds, got none for the sum "
-                f"{sums.labels()[int(rows[0])]}: tighten the boxes so that formulas stay defined"
+                f"{sums.labels[int(rows[0])]}: tighten the boxes so that formulas stay defined"
             )
         moving = moves[first : first + lower.shape[1]]
         width = (upper - lower) * _UP

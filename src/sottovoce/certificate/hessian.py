@@ -13,8 +13,7 @@ from numpy.polynomial.polynomial import polyder, polydiv, polytrim, polyval
 from numpy.typing import NDArray
 
 from sottovoce.formula.canonical import addends, base_exponent, coefficient, expand, is_integer
-from sottovoce.formula.connected import connected_blocks
-from sottovoce.formula.derive import hessian
+from sottovoce.formula.derive import connected_blocks, hessian
 from sottovoce.formula.enclosure import enclose
 from sottovoce.formula.expression import ZERO, Expression
 from sottovoce.formula.intervals import Interval

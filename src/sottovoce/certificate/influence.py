@@ -11,8 +11,7 @@ import numpy as np
 
 from sottovoce.certificate.supremum import cached_supremum
 from sottovoce.errors import CertificateError
-from sottovoce.formula.connected import Indices
-from sottovoce.formula.derive import gradient, rationalise
+from sottovoce.formula.derive import Indices, gradient, rationalise
 from sottovoce.formula.enclosure import IntervalBox, enclose
 from sottovoce.formula.expression import ZERO, Expression, exact_arithmetic
 from sottovoce.formula.intervals import Interval

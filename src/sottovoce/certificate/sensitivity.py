@@ -25,8 +25,7 @@ from sottovoce.certificate.influence import (
     weighted_blocks,
 )
 from sottovoce.errors import CertificateError
-from sottovoce.formula.connected import connected
-from sottovoce.formula.derive import gradient, rationalise
+from sottovoce.formula.derive import connected, gradient, rationalise
 from sottovoce.formula.enclosure import enclose
 from sottovoce.formula.expression import ZERO, Expression, exact_arithmetic
 from sottovoce.formula.intervals import Interval

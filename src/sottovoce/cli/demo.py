@@ -107,7 +107,7 @@ def _run_agents(options: DemoOptions, root: Path) -> None:
     errors.print(f"starting a cloud{', a helper' if split else ''} and {problem.agents} agents")
     demo = _Demo(folder=folder, run=run, rounds=count, promise=promise, parts=parts, split=split)
     answer = demo.play(problem, plan, page=options.page)
-    labels = [f"price: {label}" for label in problem.cloud.sums.labels()]
+    labels = [f"price: {label}" for label in problem.cloud.sums.labels]
     if plan.release is not None:
         labels = [f"mu: {label}" for label in problem.cloud.row_labels()]
     states = [s.name for group in problem.groups for s in group.symbols * group.count]
@@ -153,7 +153,7 @@ def _run_fleet(options: DemoOptions, agents: int, root: Path) -> None:
 
 
 def _loads(problem: Problem, answer: _Answer, rounds: int) -> PlainTable:
-    from sottovoce.problem.gallery.chargers import FIRST_HOUR
+    from sottovoce.problem.gallery import FIRST_HOUR
 
     capacity = -problem.constraints[0].offset
     loads = (x.reshape(-1, HOURS).sum(axis=0) for x in (answer.x, answer.x_hat))

@@ -66,7 +66,7 @@ def certificate_data(certificate: Certificate) -> dict[str, object]:
         "domain": [_box_data(g) for g in certificate.domain],
         "original_domain": [_box_data(g) for g in certificate.cloud.groups],
         "sums": list(_sum_rows(certificate)),
-        "outputs": certificate.cloud.sums.labels(),
+        "outputs": certificate.cloud.sums.labels,
         "sensitivity": {
             "largest": S.largest(),
             "gap": S.gap(),
@@ -127,7 +127,7 @@ def _format_range(group: Group, c: int) -> str:
 
 def _sum_rows(certificate: Certificate) -> Iterator[dict[str, str | None]]:
     """Yield every sum, and every constraint that became none, in words."""
-    sums, labels = certificate.cloud.sums, certificate.cloud.sums.labels()
+    sums, labels = certificate.cloud.sums, certificate.cloud.sums.labels
     jointly = {row: (r.symbols, r.rows, r.phi) for r in sums.regions for row in r.rows}
     jointly |= {row: (t.symbols, t.rows, t.formula) for t in sums.costs for row in t.rows}
     costs = {row for term in sums.costs for row in term.rows}
@@ -195,7 +195,7 @@ def _sum_table(certificate: Certificate) -> PlainTable:
 
 
 def _sensitivity_table(certificate: Certificate) -> PlainTable:
-    S, labels = certificate.sensitivity, certificate.cloud.sums.labels()
+    S, labels = certificate.sensitivity, certificate.cloud.sums.labels
     if S.agents > _MOST_ROWS:
         peaks = list(zip(labels, S.largest(), strict=True))[:_MOST_ROWS]
         rows = [(label, f"worst of {S.agents:,}", up(peak, 9), "") for label, peak in peaks]

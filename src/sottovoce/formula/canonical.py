@@ -20,7 +20,6 @@ from operator import is_not
 from typing import TypeAlias, cast
 
 from sottovoce.errors import ProblemError
-from sottovoce.formula.constants import constant_power, exact_product, exact_sum
 from sottovoce.formula.expression import (
     NONSMOOTH,
     ONE,
@@ -29,6 +28,9 @@ from sottovoce.formula.expression import (
     Expression,
     Op,
     Scalar,
+    constant_power,
+    exact_product,
+    exact_sum,
     in_exact_arithmetic,
     interned,
     nodes,
@@ -524,9 +526,11 @@ def _finite(function: Callable[[float], float], argument: Expression) -> float:
     try:
         result = float(function(float(argument.value)))
     except OverflowError:
-        raise ProblemError(f"{name} is too large for double precision") from None
+        raise ProblemError(
+            f"{name} is too large for double precision: scale its argument"
+        ) from None
     if not result and not argument.is_one:
-        raise ProblemError(f"{name} is too close to zero for double precision")
+        raise ProblemError(f"{name} is too close to 0 for double precision: scale its argument")
     return result
 
 

@@ -28,9 +28,9 @@ from sottovoce.formula.canonical import (
     negate,
     power,
 )
-from sottovoce.formula.connected import connected_blocks
 from sottovoce.formula.derive import (
     QuadraticForm,
+    connected_blocks,
     definiteness,
     derivative,
     hessian,
@@ -40,7 +40,7 @@ from sottovoce.formula.derive import (
 )
 from sottovoce.formula.expression import NONSMOOTH, Expression, Op, Scalar, number
 from sottovoce.formula.order import in_order
-from sottovoce.formula.signs import FORM_SIGNS, Signs, brief
+from sottovoce.formula.signs import Signs, brief
 
 Variables: TypeAlias = frozenset[Expression]
 Kind: TypeAlias = Literal["affine", "convex", "concave"]
@@ -98,7 +98,7 @@ _CONCAVE = Curvature(concave=NONE)
 @lru_cache(maxsize=1 << 14)
 def curvature(expr: Expression) -> Curvature:
     """Return what the form of a canonical formula proves of it, in all of its symbols."""
-    return ConvexityRules(expr.symbols, FORM_SIGNS).curvature(expr)
+    return ConvexityRules(expr.symbols, Signs()).curvature(expr)
 
 
 @final
@@ -124,7 +124,7 @@ class ConvexityRules:
         """Whether a formula is positive, or at least 0."""
         key = (expr, strict)
         if key not in self._positive:
-            source = FORM_SIGNS if expr.is_number else self.signs
+            source = Signs() if expr.is_number else self.signs
             self._positive[key] = source.positive(expr, strict=strict)
         return self._positive[key]
 
@@ -433,8 +433,8 @@ def _definite(form: QuadraticForm, sign: int) -> Variables | None:
 
 
 def _union(sets: Iterable[Variables | None]) -> Variables | None:
-    known = list(sets)
-    return None if None in known else NONE.union(*(v for v in known if v is not None))
+    proven = list(sets)
+    return None if None in proven else NONE.union(*(v for v in proven if v is not None))
 
 
 def _drop_strictness(strict: Variables | None) -> Variables | None:

@@ -15,6 +15,7 @@ from math import lcm
 from typing import TypeAlias
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
 from sottovoce.formula.canonical import (
     absolute_of,
@@ -46,6 +47,8 @@ from sottovoce.formula.expression import (
 )
 from sottovoce.formula.order import in_order
 
+Indices: TypeAlias = NDArray[np.int64]
+
 Gradient: TypeAlias = Mapping[Expression, Expression]
 """The derivative by every symbol for which it is not 0."""
 
@@ -76,13 +79,13 @@ def gradient(expr: Expression, symbols: Iterable[Expression]) -> dict[Expression
     variables = expr.symbols.intersection(order)
     if not variables:
         return {}
-    known: dict[Expression, Gradient] = {s: {s: ONE} for s in variables}
+    gradients: dict[Expression, Gradient] = {s: {s: ONE} for s in variables}
     for part in nodes((expr,)):
-        if part not in known:
+        if part not in gradients:
             moves = not part.symbols.isdisjoint(variables)
-            slopes = _slopes(part, [known[a] for a in part.args]) if moves else {}
-            known[part] = {s: slope for s, slope in slopes.items() if not slope.is_zero}
-    return {s: known[expr][s] for s in order if s in known[expr]}
+            slopes = _slopes(part, [gradients[a] for a in part.args]) if moves else {}
+            gradients[part] = {s: slope for s, slope in slopes.items() if not slope.is_zero}
+    return {s: gradients[expr][s] for s in order if s in gradients[expr]}
 
 
 def derivative(expr: Expression, symbol: Expression) -> Expression:
@@ -255,15 +258,15 @@ def _monomials(
         parts = [_monomials(a, place) for a in expr.args]
     else:
         return None
-    known = [part for part in parts if part is not None]
-    degree = sum(max(map(len, part), default=0) for part in known)
-    if len(known) < len(parts) or (degree > 2 and expr.op != Op.ADD):
+    polynomials = [part for part in parts if part is not None]
+    degree = sum(max(map(len, part), default=0) for part in polynomials)
+    if len(polynomials) < len(parts) or (degree > 2 and expr.op != Op.ADD):
         return None
     if expr.op == Op.ADD:
-        terms = [term for part in known for term in part.items()]
+        terms = [term for part in polynomials for term in part.items()]
     else:
         terms = [((), Fraction(1))]
-        for part in known:
+        for part in polynomials:
             pairs = product(terms, part.items())
             terms = [(tuple(sorted((*a, *b))), c * d) for (a, c), (b, d) in pairs]
     total: dict[Monomial, Fraction] = {}
@@ -296,6 +299,26 @@ def definiteness(matrix: Sequence[Sequence[Fraction]]) -> int:
 
 def _dot(row: Sequence[Fraction], v: Sequence[Fraction]) -> Fraction:
     return sum((a * b for a, b in zip(row, v, strict=True)), Fraction(0))
+
+
+def connected(count: int, left: ArrayLike, right: ArrayLike) -> Indices:
+    """Return the connected component of every node of a graph with edges ``left - right``.
+
+    They are numbered from 0 in the order of their first nodes.
+    """
+    from scipy.sparse import coo_array  # 16 MB that an agent can do without
+    from scipy.sparse.csgraph import connected_components
+
+    ends = np.array([left, right], dtype=np.int64).reshape(2, -1)
+    graph = coo_array((np.ones(ends.shape[1]), ends), shape=(count, count))
+    return np.asarray(connected_components(graph, directed=False)[1], dtype=np.int64)
+
+
+def connected_blocks(matrix: Sequence[Sequence[object]]) -> list[list[int]]:
+    """Split indices into the sets that a symmetric matrix connects."""
+    edges = [(i, j) for i, row in enumerate(matrix) for j in range(i) if row[j]]
+    label = connected(len(matrix), [i for i, _ in edges], [j for _, j in edges])
+    return [np.flatnonzero(label == part).tolist() for part in np.unique(label)]
 
 
 def ldl(matrix: Sequence[Sequence[Fraction]]) -> tuple[Matrix, list[Fraction]] | None:

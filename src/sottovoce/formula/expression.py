@@ -292,8 +292,8 @@ def interned(op: str, args: tuple[Expression, ...] = (), value: Content = None) 
     # A fraction and a float that are equal are different numbers: one is exact.
     key = (op, type(value), value, *map(id, args))
     reference = _interned.get(key)
-    known = None if reference is None else reference()
-    return _new(key, op, args, value) if known is None else known
+    node = None if reference is None else reference()
+    return _new(key, op, args, value) if node is None else node
 
 
 def _new(
@@ -302,14 +302,14 @@ def _new(
     global _interned, _sweep_at
     with _lock:
         reference = _interned.get(key)  # another thread may have been faster
-        known = None if reference is None else reference()
-        if known is None:
-            known = Expression(op, args, value)
-            _interned[key] = ref(known)
+        node = None if reference is None else reference()
+        if node is None:
+            node = Expression(op, args, value)
+            _interned[key] = ref(node)
             if len(_interned) > _sweep_at:
                 _interned = {k: r for k in list(_interned) if (r := _interned[k])() is not None}
                 _sweep_at = 100_000 + 2 * len(_interned)
-    return known
+    return node
 
 
 def symbol(name: str) -> Expression:
@@ -351,6 +351,63 @@ def _checked(value: int | float) -> Scalar:
     if 0.0 < size < sys.float_info.min:
         raise ProblemError("a number is too close to zero for double precision: write 0")
     return int(value) if size < _MAX_EXACT and value == int(value) else value
+
+
+def exact_sum(values: Sequence[Scalar]) -> Scalar:
+    """The sum of constants, the same in every order: exact, or rounded once."""
+    if len(values) == 1:
+        return values[0]
+    exact: Scalar = 0
+    doubles = []
+    for value in values:
+        if not isinstance(value, float):
+            value = scalar(exact + value)
+            exact = 0 if isinstance(value, float) else value
+        if isinstance(value, float):
+            doubles.append(value)
+    if not doubles:
+        return exact
+    try:
+        return scalar(math.fsum((*doubles, float(exact))))
+    except OverflowError:
+        raise ProblemError(
+            "a sum of numbers is too large for double precision: scale them"
+        ) from None
+
+
+def exact_product(values: Sequence[Scalar]) -> Scalar:
+    """The product of constants, the same in every order: exact ones first, then doubles by size."""
+    if len(values) == 1:
+        return values[0]
+    result: Scalar = 1
+    for value in sorted(values, key=lambda v: (isinstance(v, float), v)):
+        if not value:
+            return 0
+        result = scalar(result * value)
+        if not result:
+            raise ProblemError(
+                "a product of numbers is too close to 0 for double precision: scale them"
+            )
+    return result
+
+
+def constant_power(value: Scalar, c: Scalar) -> Scalar:
+    """A power of a constant, refused if it is not a finite real number or underflows."""
+    if not value and c < 0:
+        raise ProblemError("the expression divides by zero: change the divisor")
+    if value < 0 and not isinstance(c, int):
+        raise ProblemError("the expression has a negative number under a root: change it")
+    if isinstance(value, int | Fraction) and isinstance(c, int):
+        bits = max(abs(value.numerator), value.denominator).bit_length() * abs(c)
+        if bits <= 2048 or in_exact_arithmetic():
+            return scalar(Fraction(value) ** c)
+    try:
+        result = scalar(float(value) ** float(c))
+    except OverflowError:
+        raise ProblemError(f"{value}**{c} is too large for double precision: scale it") from None
+    if not result and value:
+        raise ProblemError(f"{value}**{c} is too close to 0 for double precision: scale it")
+    return result
 
 
 ZERO = number(0)

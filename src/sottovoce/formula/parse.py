@@ -452,7 +452,7 @@ class _Parser:
 
 def _unknown(key: str, names: Mapping[str, Expression]) -> str:
     name = key.partition("[")[0]
-    components = [known for known in names if known.startswith(f"{name}[")]
+    components = [n for n in names if n.startswith(f"{name}[")]
     if components:
         return f"{key:.40} is unknown: {name} has the components {_name_list(components)}"
     if name in names:

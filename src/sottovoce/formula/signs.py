@@ -1,13 +1,12 @@
 """Signs of formulas, by which rules for convexity are applied: what an oracle has to answer.
 
-``FormSigns``   by the form of a formula alone, wherever it is defined;
+``Signs``       by the form of a formula alone, wherever it is defined;
 ``BoxSigns``    by its range over a box, rounding not counted;
 the certificate's, by interval arithmetic with outward rounding.
 """
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import TypeAlias, final
 
@@ -25,15 +24,15 @@ _MAX_LETTERS = 80  # of a formula in a message
 _ROUNDING = 1e-12  # how far below 0 an eigenvalue may fall, relative to the largest
 
 
-class Signs(ABC):
-    """What the rules have to know of formulas where they are judged."""
+class Signs:
+    """What the rules have to know of formulas where they are judged: here by their form alone."""
 
     defined: bool = True
     """Whether formulas may be assumed to be defined: no roots and logarithms of negative values."""
 
-    @abstractmethod
     def positive(self, expr: Expression, *, strict: bool) -> bool:
         """Whether a formula is at least 0, or positive, wherever it is defined."""
+        return positive_by_form(expr, strict=strict)
 
     def semidefinite(self, entries: Hessian, variables: Sequence[Expression]) -> int:
         """The sign of a Hessian that depends on parameters, 1 or -1; 0 if it is not known."""
@@ -42,18 +41,6 @@ class Signs(ABC):
     def range_text(self, expr: Expression) -> str:
         """The range of a formula for a message; nothing if it is not known."""
         return ""
-
-
-@final
-class FormSigns(Signs):
-    """Signs by the form of a formula alone."""
-
-    def positive(self, expr: Expression, *, strict: bool) -> bool:
-        """Whether the form shows that a formula is at least 0, or positive."""
-        return positive_by_form(expr, strict=strict)
-
-
-FORM_SIGNS = FormSigns()
 
 
 @final
@@ -70,7 +57,7 @@ class BoxSigns(Signs):
 
     def positive(self, expr: Expression, *, strict: bool) -> bool:
         """Whether a formula is at least 0, or positive, on the box."""
-        if FORM_SIGNS.positive(expr, strict=strict):
+        if positive_by_form(expr, strict=strict):
             return True
         low, _ = value_range(expr, self._box)
         return bool(low > 0.0 if strict else low >= 0.0)

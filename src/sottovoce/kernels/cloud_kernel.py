@@ -250,7 +250,9 @@ class CostForm:
 def cost_form(cost: PublicCost) -> CostForm:
     """Return U with auxiliary variables in place of its non-smooth terms."""
     least, most = np.array(cost.ranges).T
-    group = Group(name="cost", symbols=cost.symbols, lower=least[np.newaxis], upper=most[np.newaxis])
+    group = Group(
+        name="cost", symbols=cost.symbols, lower=least[np.newaxis], upper=most[np.newaxis]
+    )
     writer = EpigraphWriter(group.name, norm_rows=False)
     psi = writer.smooth(cost.phi)
     symbols, rows = (*cost.symbols, *writer.extra), writer.rows

@@ -52,8 +52,8 @@ class Release:
     offset: Array  # the constants of the rows
     sigma: Array  # the standard deviation of every sum, 0 for none; in the units of the sums
     grid: Array | None  # of every sum under a plan, the offset then in grid steps; else None
-    seeds: tuple[int, ...]  # by run, of its stream of normals
-    entries: Sequence[float] = ()  # likewise sigma of every noisy entry of dg/dx, which follow
+    seeds: tuple[int, ...] = ()  # by run, of its stream of normals
+    entries: Sequence[float] = ()  # sigma of every noisy entry of dg/dx, which follow
 
 
 @final

@@ -93,7 +93,7 @@ class Rounds:
     ) -> None:
         require_release(plan, algorithm)
         if warm is not None:
-            warm.require_use(algorithm, plan.cloud.sums.labels())
+            warm.require_use(algorithm, plan.cloud.sums.labels)
         self._release: CloudRelease
         self._state: CloudState
         if isinstance(algorithm, GradientSteps):
@@ -238,7 +238,7 @@ class PriceState:
         target = None if feasible is None else feasible.target
         self._public = public_sums(plan.cloud.sums, plan.domain, plan.released_sigma, target)
         self._algorithm, self._warm = algorithm, warm
-        self._labels = plan.cloud.sums.labels()
+        self._labels = plan.cloud.sums.labels
         self._shares = noisy_shares(algorithm, rounds)
         self._steered, self._rounds = feasible is not None, rounds
         self.restart()

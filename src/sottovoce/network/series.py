@@ -335,7 +335,7 @@ class Series(RunService[int]):
         if known.learnt is None:
             return None
         memory, (number, at) = _memory_of(known.learnt), known.learnt_at
-        if memory.labels != tuple(self.cloud.sums.labels()):
+        if memory.labels != tuple(self.cloud.sums.labels):
             return None  # the problem was changed since
         steps = known.number + 1 - number
         if self.every is not None:

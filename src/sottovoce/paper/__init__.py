@@ -31,7 +31,7 @@ _MODULES = {
 __all__ = sorted(_MODULES)
 
 register_release(
-    "paper", "tikhonov", load=lambda: import_module("sottovoce.paper.paper_release").RELEASE
+    "paper", "tikhonov", load=lambda: import_module("sottovoce.paper.tikhonov").RELEASE
 )
 
 

@@ -19,7 +19,7 @@ from sottovoce.formula.derive import derivative, rationalise
 from sottovoce.formula.enclosure import ROUNDOFF, UNDERFLOW, UP, evaluate, evaluation_error
 from sottovoce.formula.expression import Expression, exact_arithmetic
 from sottovoce.formula.intervals import Interval
-from sottovoce.paper.paper_release import RELEASE
+from sottovoce.paper.tikhonov import RELEASE
 from sottovoce.privacy.adjacency import Adjacency, Everything
 from sottovoce.privacy.allocation import rounding_mu, spent_gdp_mu
 from sottovoce.privacy.gaussian import kappa

@@ -56,11 +56,13 @@ class GradientStep:
         group, stated = local.fleet.group, cloud.groups[local.fleet.places[0]]
         as_stated = dict(zip(group.symbols, stated.symbols, strict=True))
         slopes = gradient(substitute(group.fill(local.fleet.objective), as_stated), stated.symbols)
-        known = _derivatives(cloud, stated, sent)
+        slopes_by_row = _derivatives(cloud, stated, sent)
         # mu_row dg_row/dx_component: row, component, and the derivative's index in y, if sent.
-        self._terms = [(*place, sent.get(place)) for place in sorted({*known, *sent})]
+        self._terms = [(*place, sent.get(place)) for place in sorted({*slopes_by_row, *sent})]
         formulas = [slopes.get(s, ZERO) for s in stated.symbols]
-        formulas += [known.get((row, c), ZERO) if i is None else ZERO for row, c, i in self._terms]
+        formulas += [
+            slopes_by_row.get((row, c), ZERO) if i is None else ZERO for row, c, i in self._terms
+        ]
         self._derivatives = tape(formulas, stated.symbols)
         self._gradient, self._bounds = local.gradient, bounds
 
@@ -86,7 +88,7 @@ def _derivatives(
     cloud: CloudView, group: Group, sent: Mapping[tuple[int, int], int]
 ) -> dict[tuple[int, int], Expression]:
     """The derivatives of the constraints by a named agent's state, by row and component."""
-    known, components = {}, {s: c for c, s in enumerate(group.symbols)}
+    derivatives, components = {}, {s: c for c, s in enumerate(group.symbols)}
     for row, g in enumerate(named_rows(cloud.constraints)):
         for symbol, formula in gradient(g, group.symbols).items():
             place = (row, components[symbol])
@@ -95,8 +97,8 @@ def _derivatives(
                     f"constraint {row + 1} couples {group.name} with other agents, but the cloud "
                     "does not send its gradient: the run was planned for another problem"
                 )
-            known[place] = formula
-    return known
+            derivatives[place] = formula
+    return derivatives
 
 
 @final

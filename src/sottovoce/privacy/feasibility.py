@@ -192,7 +192,7 @@ class Feasibility:
     def margins(self) -> tuple[Margin, ...]:
         """The margins of all constraints that could be violated."""
         sums, ranges, tightening = self.sums, self.noise.ranges, self.tightening
-        labels = sums.labels()
+        labels = sums.labels
         bounded = np.isfinite(sums.lower) | np.isfinite(sums.upper)  # false within a region
         of_sums = [
             Margin(

@@ -134,7 +134,7 @@ def _plan_sums(
         delta=requested.delta,
         outputs=tuple(
             Output(name=name, kind="sum", sigma=s, row=row)
-            for row, (name, s) in enumerate(zip(cloud.sums.labels(), sigma.tolist(), strict=True))
+            for row, (name, s) in enumerate(zip(cloud.sums.labels, sigma.tolist(), strict=True))
         ),
         domain=certificate.domain,
         gdp_mu=read_only(spent_gdp_mu(S, sigma, radius, ranges.error, hide.rounds)),

@@ -200,9 +200,9 @@ class Agents(NDArrayOperatorsMixin, Sequence[State]):
         parameters = self.template.parameters
         symbols = [s for s in parameters if pattern.match(s.name)]
         if not symbols:
-            known = ", ".join(s.name for s in parameters) or "none"
+            names = ", ".join(s.name for s in parameters) or "none"
             raise ProblemError(
-                f"parameter must be one of these agents' ({known}), got {name!r}: "
+                f"parameter must be one of these agents' ({names}), got {name!r}: "
                 "give its values in parameters={...}"
             )
         return bundled(symbols)
@@ -274,15 +274,15 @@ def owners(formulas: Iterable[Expression]) -> dict[Agents, bool]:
 
 def rewritten(formula: Expression, values: Mapping[Expression, Expression]) -> Expression:
     """Return a formula as written with other symbols, or with plain ones by default."""
-    known: dict[Expression, Expression] = dict(values)
+    forms: dict[Expression, Expression] = dict(values)
     for part in nodes((formula,)):
-        if part in known:
+        if part in forms:
             continue
         if part.op == Op.SYMBOL and isinstance(part.value, _Name) and not values:
-            known[part] = symbol(str(part.value))
-        elif any(known.get(a, a) is not a for a in part.args):
-            known[part] = Expression(part.op, tuple(known.get(a, a) for a in part.args), part.value)
-    return known.get(formula, formula)
+            forms[part] = symbol(str(part.value))
+        elif any(forms.get(a, a) is not a for a in part.args):
+            forms[part] = Expression(part.op, tuple(forms.get(a, a) for a in part.args), part.value)
+    return forms.get(formula, formula)
 
 
 def agents(
@@ -364,11 +364,11 @@ def _named_groups(
 def _per_agent(values: object, n: int, what: str) -> list[object]:
     if isinstance(values, str) or not np.iterable(values):
         return [values] * n
-    listed = list(values)
-    if len(listed) != n:
+    bounds = list(values)
+    if len(bounds) != n:
         raise ProblemError(f"{what} must be one number or one entry per agent ({n}), "
-                           f"got {len(listed)}")  # fmt: skip
-    return listed
+                           f"got {len(bounds)}")  # fmt: skip
+    return bounds
 
 
 def _count(n: object) -> int:

@@ -307,8 +307,8 @@ def total(terms: State, *, weights: Weights = None) -> Total:
     Example:
         ``total(ev.x) <= capacity`` keeps a fleet of chargers below the capacity of each hour.
     """
-    listed = np.ravel(np.asarray(terms.x if isinstance(terms, Agents) else terms, dtype=object))
-    exprs = tuple(canonical(expression(h)) for h in listed)
+    formulas = np.ravel(np.asarray(terms.x if isinstance(terms, Agents) else terms, dtype=object))
+    exprs = tuple(canonical(expression(h)) for h in formulas)
     named = owners(exprs)
     if len(named) != 1 or any(named.values()):
         got = " and ".join(a.name for a in named) or "none"

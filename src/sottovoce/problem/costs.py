@@ -223,9 +223,7 @@ class _Terms:
         return curvature(phi).is_convex and all(is_rising(phi, u, box) for u in rising)
 
 
-def _cost_of_sums(
-    names: Mapping[Expression, Expression], phi: Expression, terms: _Terms
-) -> Cost:
+def _cost_of_sums(names: Mapping[Expression, Expression], phi: Expression, terms: _Terms) -> Cost:
     """A cost phi of the sums ``names``; of proportional sums one is kept."""
     known: dict[Expression, Expression] = {}
     values: dict[Expression, Expression] = {}

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sottovoce.errors import ProblemError
-from sottovoce.formula.connected import Indices
+from sottovoce.formula.derive import Indices
 from sottovoce.problem.groups import Array, Group, read_only, read_states
 from sottovoce.problem.local import ROW_TOLERANCE, LocalSet
 from sottovoce.problem.numeric import Formulas

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sottovoce.formula.canonical import add, addends, multiply, rebuild, substitute
-from sottovoce.formula.connected import Indices, connected
+from sottovoce.formula.derive import Indices, connected
 from sottovoce.formula.expression import NONSMOOTH, ONE, SLOPES, ZERO, Expression, number, symbol
 from sottovoce.formula.order import in_order
 from sottovoce.problem.constraints import Constraint, numbered
@@ -377,9 +377,9 @@ def _repeated(numbers: Sequence[float], first: int) -> tuple[tuple[int, int, flo
 
     Each as its place, the place of the number that it repeats (-1: it is 1), and its sign then.
     """
-    known, repeats = {1.0: -1}, []
+    first_uses, repeats = {1.0: -1}, []
     for place in range(first, len(numbers)):
-        first_use = known.setdefault(abs(numbers[place]), place)
+        first_use = first_uses.setdefault(abs(numbers[place]), place)
         if first_use != place:
             same = numbers[place] == (1.0 if first_use < 0 else numbers[first_use])
             repeats.append((place, first_use, 1.0 if same else -1.0))

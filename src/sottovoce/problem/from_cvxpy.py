@@ -98,18 +98,18 @@ def _states(
     variables: Sequence[Cvxpy], owners: Mapping[Cvxpy, str | Sequence[str]] | None
 ) -> dict[str, list[Component]]:
     """The components of every agent's state."""
-    known = {v: v.name() for v in variables} if owners is None else owners
+    owner_of = {v: v.name() for v in variables} if owners is None else owners
     for v in variables:
-        if v not in known:
+        if v not in owner_of:
             raise ProblemError(f"every variable must have an owner, got none for {v.name()}")
     used = set(variables)
     states: dict[str, list[Component]] = {}
-    for v in (v for v in known if v in used):
+    for v in (v for v in owner_of if v in used):
         special = [name for name, value in v.attributes.items() if value and name not in _BOUNDING]
         if special:
             raise ProblemError(f"variable {v.name()} must be real, got {', '.join(special)}")
         count = v.shape[0] if v.shape else 1
-        rows = [known[v]] * count if isinstance(known[v], str) else list(known[v])
+        rows = [owner_of[v]] * count if isinstance(owner_of[v], str) else list(owner_of[v])
         if len(rows) != count:
             raise ProblemError(
                 f"variable {v.name()} must have one owner, or one for each of its {count} rows, "

@@ -143,14 +143,14 @@ def require_no_rows(local: Sequence[LocalSet]) -> None:
 
 def per_group(what: str, values: object, groups: Sequence[Group]) -> list[object]:
     """Return what is stated per agent or fleet, None for each where it is not stated."""
-    listed: list[object] = [None] * len(groups)
+    stated: list[object] = [None] * len(groups)
     if values is not None:
-        listed = entries(what, values, "a list with one entry per agent or fleet")
-    if len(listed) != len(groups):
+        stated = entries(what, values, "a list with one entry per agent or fleet")
+    if len(stated) != len(groups):
         raise ProblemError(
-            f"{what} must have one entry per agent or fleet ({len(groups)}), got {len(listed)}"
+            f"{what} must have one entry per agent or fleet ({len(groups)}), got {len(stated)}"
         )
-    return listed
+    return stated
 
 
 def read_start(start: object, group: Group) -> Array:

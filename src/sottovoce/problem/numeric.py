@@ -19,8 +19,7 @@ from typing import TYPE_CHECKING, final
 import numpy as np
 from numpy.typing import NDArray
 
-from sottovoce.formula.connected import Indices, connected
-from sottovoce.formula.derive import gradient
+from sottovoce.formula.derive import Indices, connected, gradient
 from sottovoce.formula.expression import Expression
 from sottovoce.formula.tape import Tape, tape
 from sottovoce.problem.constraints import Constraint, equalities, row_labels

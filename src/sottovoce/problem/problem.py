@@ -419,10 +419,8 @@ class Evaluation:
         return str(self._table())
 
     def _table(self) -> PlainTable:
-        listed = zip(self.labels, self.rows.tolist(), self.violation.tolist(), strict=True)
-        rows = tuple(
-            (name, f"{g:.6g}", f"{off:.3g}") for name, g, off in list(listed)[:_SHOWN_ROWS]
-        )
+        pairs = zip(self.labels, self.rows.tolist(), self.violation.tolist(), strict=True)
+        rows = tuple((name, f"{g:.6g}", f"{off:.3g}") for name, g, off in list(pairs)[:_SHOWN_ROWS])
         more = self.rows.size - len(rows)
         return PlainTable(
             title=f"objective {self.objective:.6g}",

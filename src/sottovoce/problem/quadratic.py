@@ -11,8 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sottovoce.formula.canonical import add, multiply
-from sottovoce.formula.connected import connected
-from sottovoce.formula.derive import QuadraticForm, definiteness, ldl, quadratic_form
+from sottovoce.formula.derive import QuadraticForm, connected, definiteness, ldl, quadratic_form
 from sottovoce.formula.expression import Expression, number, scalar
 from sottovoce.problem.groups import Array
 

@@ -63,8 +63,8 @@ def stated_rows(statement: object, prefix: str = "") -> list[StatedRow]:
     if isinstance(statement, Mapping):
         pairs = [(str(name), row) for name, row in statement.items()]
     else:
-        listed = list(statement) if isinstance(statement, (list, tuple)) else [statement]
-        pairs = [(f"{prefix}{j + 1}" if prefix else "", row) for j, row in enumerate(listed)]
+        several = list(statement) if isinstance(statement, (list, tuple)) else [statement]
+        pairs = [(f"{prefix}{j + 1}" if prefix else "", row) for j, row in enumerate(several)]
     rows: list[StatedRow] = []
     for name, row in pairs:
         if isinstance(row, StatedRow):
@@ -147,18 +147,18 @@ def resolve_agents(
     texts = (formula[:MAX_CHARACTERS] for formula in formulas if isinstance(formula, str))
     names = {word for text in texts for word in _WORD.findall(text)}
     used = owners(formula for formula in formulas if isinstance(formula, Expression))
-    listed = _listed(agents, used)
-    for other in used.keys() - set(listed):
+    ordered = _ordered(agents, used)
+    for other in used.keys() - set(ordered):
         if used[other]:
             names.update(s.name.partition("[")[0] for s in other.symbols)
     # As many objectives as agents: each has its own.
-    single = several and len(stated_objectives) == sum(map(len, listed)) != len(listed)
+    single = several and len(stated_objectives) == sum(map(len, ordered)) != len(ordered)
     named = {
         a
-        for a in listed
+        for a in ordered
         if a.by_name or (single and len(a) > 1) or used.get(a, False) or a.calls(names)
     }
-    groups = tuple(g for a in listed for g in (a.groups if a in named else [a.fleet]))
+    groups = tuple(g for a in ordered for g in (a.groups if a in named else [a.fleet]))
     uses = Counter(group.name for group in groups)
     uses.update(sorted({s.name.partition("[")[0] for g in groups for s in g.parameters}))
     for name, count in uses.items():
@@ -171,25 +171,25 @@ def resolve_agents(
         for rows in (constraints, per_agent)
     )
     plain = None if cost is None else plain_cost(cost, named)
-    return groups, _plain_objectives(stated_objectives, listed, named), coupling, private, plain
+    return groups, _plain_objectives(stated_objectives, ordered, named), coupling, private, plain
 
 
-def _listed(agents: object, used: Collection[Agents]) -> list[Agents]:
+def _ordered(agents: object, used: Collection[Agents]) -> list[Agents]:
     """The agents of a statement in order."""
-    listed: list[Any] = [*sorted(used, key=lambda owner: owner.serial)]
+    stated: list[Any] = [*sorted(used, key=lambda owner: owner.serial)]
     if agents is not None:
         single = isinstance(agents, (Agents, Group))
-        listed = [agents] if single else entries("agents", agents, "from sv.agents")
-    if not listed:
+        stated = [agents] if single else entries("agents", agents, "from sv.agents")
+    if not stated:
         raise ProblemError(
             "a problem needs at least one agent, got none: formulas that are text name agents "
             "given in agents=..."
         )
-    known = [Agents(a.name, a) if isinstance(a, Group) else a for a in listed]
-    for stated in known:
-        if not isinstance(stated, Agents):
-            raise ProblemError(f"agents must come from sv.agents, got {stated!r:.60}")
-    return known
+    ordered = [Agents(a.name, a) if isinstance(a, Group) else a for a in stated]
+    for one in ordered:
+        if not isinstance(one, Agents):
+            raise ProblemError(f"agents must come from sv.agents, got {one!r:.60}")
+    return ordered
 
 
 def _formulas(row: object) -> list[Expression | str]:
@@ -235,11 +235,11 @@ def _plain(row: object, named: Collection[Agents]) -> object:
 
 
 def _plain_objectives(
-    stated: list[object], listed: Sequence[Agents], named: Set[Agents]
+    stated: list[object], ordered: Sequence[Agents], named: Set[Agents]
 ) -> list[object]:
     """The objectives, a template's written out for agents that are stated one by one."""
-    if len(stated) == len(listed):
-        pairs, stated = zip(stated, listed, strict=True), []
+    if len(stated) == len(ordered):
+        pairs, stated = zip(stated, ordered, strict=True), []
         for formula, agents in pairs:
             formulas = [formula] if isinstance(formula, Expression) else []
             stated += [f for (f,) in _for_each(formulas, {agents} & named)] or [formula]
@@ -269,18 +269,18 @@ def _for_each(
 
 
 def read_objectives(
-    listed: Sequence[object], groups: Sequence[Group]
+    formulas: Sequence[object], groups: Sequence[Group]
 ) -> tuple[Expression | Objective, ...]:
     """Return the objective of every group, a formula in its own symbols or code."""
-    if len(listed) != len(groups):
+    if len(formulas) != len(groups):
         raise ProblemError(
             f"objectives must have one formula per agent or fleet ({len(groups)}), "
-            f"got {len(listed)}"
+            f"got {len(formulas)}"
         )
     owner = {s: group.name for group in groups for s in (*group.symbols, *group.parameters)}
     symbols = {s.name: s for s in owner}
     exprs: list[Expression | Objective] = []
-    for group, formula in zip(groups, listed, strict=True):
+    for group, formula in zip(groups, formulas, strict=True):
         where = f"objective of {group.name}"
         if isinstance(formula, Objective):
             if group.count > 1:

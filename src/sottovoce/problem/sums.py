@@ -22,6 +22,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import pairwise
 from typing import final
 
@@ -39,9 +40,8 @@ from sottovoce.formula.canonical import (
     substitute,
     subtract,
 )
-from sottovoce.formula.constants import exact_sum
 from sottovoce.formula.derive import is_affine, is_smooth, quadratic_form
-from sottovoce.formula.expression import ZERO, Expression, number, symbol
+from sottovoce.formula.expression import ZERO, Expression, exact_sum, number, symbol
 from sottovoce.problem.constraints import Constraint, numbered, row_labels
 from sottovoce.problem.costs import Cost, CostTerm, cost_terms, row_keys
 from sottovoce.problem.decompose import (
@@ -200,7 +200,7 @@ class Origin:
     how: str  # how it was written as sums, in words
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class Sums:
     """The sums that couple agents and the set C that they must lie in."""
 
@@ -218,9 +218,10 @@ class Sums:
         """The number of sums p."""
         return int(self.lower.size)
 
-    def labels(self) -> list[str]:
+    @cached_property
+    def labels(self) -> tuple[str, ...]:
         """The labels of the sums, in order."""
-        return row_labels(self.families)
+        return tuple(row_labels(self.families))
 
     @property
     def free(self) -> bool:
@@ -344,25 +345,25 @@ class _SumsBuilder:
         """The sums of a cost; those that a constraint bounds already are shared with it."""
         keys = [key for family in self.families for key in row_keys(family)]
         inside = {row for region in self.regions for row in region.rows}
-        known = {key: (row, 1) for row, key in enumerate(keys) if row not in inside}
+        places = {key: (row, 1) for row, key in enumerate(keys) if row not in inside}
         for first, family in numbered(self.families):  # total >= 2 is -total <= -2
-            known |= {
+            places |= {
                 key: (first + r, -1)
                 for r, key in enumerate(row_keys(family.times(-1.0)))
-                if first + r not in inside and key not in known
+                if first + r not in inside and key not in places
             }
         rows: list[int] = []
         negative: dict[Expression, Expression] = {}
         for stated in cost.families:
             stated_keys = row_keys(stated)
             symbols = cost.symbols[len(rows) : len(rows) + stated.rows]
-            signs = {known[key][1] for key in stated_keys if key in known}
-            if all(key in known for key in stated_keys) and (
+            signs = {places[key][1] for key in stated_keys if key in places}
+            if all(key in places for key in stated_keys) and (
                 signs == {1} or cost.rising.isdisjoint(symbols)
             ):
-                rows += [known[key][0] for key in stated_keys]
+                rows += [places[key][0] for key in stated_keys]
                 pairs = zip(symbols, stated_keys, strict=True)
-                negative |= {s: negate(s) for s, key in pairs if known[key][1] < 0}
+                negative |= {s: negate(s) for s, key in pairs if places[key][1] < 0}
                 continue
             rows += range(self.rows, self.rows + stated.rows)
             for family in _without_single(stated):

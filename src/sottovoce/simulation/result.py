@@ -105,6 +105,7 @@ class Assessment:
             the saddle point is not known or there is no noise.
         promise: what the worst-off agent is promised where the plan is carried out with secure
             noise; empty without a plan.
+        fingerprint: the problem's.
     """
 
     groups: tuple[tuple[str, int, int], ...]
@@ -118,6 +119,7 @@ class Assessment:
     sigma: Array
     deviation: Array
     promise: str
+    fingerprint: str
 
     def state_labels(self) -> Iterator[str]:
         """The labels of the components of x, in order."""
@@ -142,7 +144,6 @@ class Result:
         seed: the seed; run r depends on (seed, r) alone.
         algorithm: the algorithm and its settings, as text.
         noise: the noise, in words.
-        fingerprint: the problem's.
         released: the average of the releases with the answer's weights, ``Ybar``, shape (runs, p):
             public, and about the sums at the answer; None without noise.
         confirmed: with ``feasible``, per run whether the answer passed the test at the end, so
@@ -169,7 +170,6 @@ class Result:
     seed: int
     algorithm: str
     noise: str
-    fingerprint: str
     failed: NDArray[np.int64]
     interrupted: bool
     seconds: float
@@ -193,6 +193,13 @@ class Result:
     def runs(self) -> int:
         """The number of runs."""
         return int(self.x.shape[0])
+
+    @property
+    def fingerprint(self) -> str:
+        """The problem's fingerprint; empty in a result that was made by hand."""
+        if self.origin is not None:
+            return self.origin.problem.fingerprint
+        return "" if self.assessed is None else self.assessed.fingerprint
 
     @property
     def error_x(self) -> Array | None:
@@ -340,10 +347,11 @@ def assess(origin: SimulationRequest, x: Array, rounds: int) -> Assessment:
         rows=read_only([numeric.constraints(answer) for answer in x]),
         objective=read_only([numeric.objective(answer) for answer in x]),
         best=np.nan if saddle is None else saddle.objective,
-        price_labels=labels if origin.gradient else tuple(cloud.sums.labels()),
+        price_labels=labels if origin.gradient else tuple(cloud.sums.labels),
         sigma=np.zeros(0) if plan is None else read_only(plan.released_sigma),
         deviation=deviation,
         promise="" if worst is None else str(worst),
+        fingerprint=problem.fingerprint,
     )
 
 

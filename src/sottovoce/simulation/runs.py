@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Literal, TypeAlias, final
 from weakref import WeakKeyDictionary
@@ -36,6 +36,7 @@ from sottovoce.simulation.result import QUANTITIES
 
 _VIOLATION, _RESIDUAL, _OBJECTIVE = map(QUANTITIES.index, ("violation", "residual", "objective"))
 Saddle: TypeAlias = tuple[Array, Array]
+_CLOUD_ARRAYS = ("price", "answer", "released", "memory")  # that rounds change
 _FINEST_GRID = 2.0**-60  # the grid of a sum that no agent moves and that has no noise
 
 
@@ -53,10 +54,10 @@ class SimulationRequest:
     first: int = 0  # the number of the first run, from 0; run r depends on (seed, r) alone
     start: tuple[Array, ...]  # x per group, (count, d), before projection onto the domain
     price0: Array  # prices, or multipliers, at the start
-    saddle: Saddle | None  # x_hat and the prices there, if known
     marks: NDArray[np.int64]  # after how many rounds to measure, in order
     transcript: bool
     warm: PriceMemory | None = None  # what the cloud begins with
+    saddle: Saddle | None = None  # x_hat and the prices there, if known
 
     @cached_property
     def gradient(self) -> bool:
@@ -103,12 +104,10 @@ class Layout:
 
     size: int  # how many states there are
     domain: tuple[Group, ...]  # the groups with the bounds that their agents keep to
-    sigma: Array  # the standard deviation of the noise of every sum, or row of g; 0 for none
-    entries: Mapping[tuple[int, int], float]  # that of gradient entries by (row, column)
-    grid: Array | None  # of every sum, to which contributions are rounded; None if they are not
+    release: Release  # how sums, or rows of g, are released, for any seeds
+    noisy: tuple[tuple[int, int], ...]  # the gradient entries that are, by row and column
     public: PublicSum  # what is public of the sums: units, noise and what of C is aimed at
     kernels: Sequence[FleetKernel]  # one per fleet
-    offset: Array  # the constants of the rows
     code: Sequence[tuple[slice, Objective]]  # objectives that are code, with where their states lie
     unmeasured: Numeric | None  # constraints whose sums do not show how much they are violated
     noise: str  # what noise there is, in words
@@ -145,55 +144,46 @@ def _lay_out(problem: Problem, plan: NoisePlan | None, *, gradient: bool, lanes:
     sums, groups = problem.cloud.sums, problem.groups
     families = problem.constraints if gradient else sums.families
     offset = np.concatenate([np.zeros(0), *(family.offset for family in families)])
-    public_groups, released, target, noise = groups, None, None, "none: nothing is private"
-    sigma, entries, grid = np.zeros(offset.size), dict[tuple[int, int], float](), None
+    release = Release(offset=offset, sigma=np.zeros(offset.size), grid=None)
+    public_groups, sigma, target, noise = groups, None, None, "none: nothing is private"
+    noisy: tuple[tuple[int, int], ...] = ()
     if plan is not None:
-        public_groups, released = plan.domain, plan.released_sigma
+        public_groups, sigma = plan.domain, plan.released_sigma
         target = None if plan.feasible is None else plan.feasible.target
-        for output, sigma_o in zip(plan.outputs, released.tolist(), strict=True):
-            if output.column is not None:
-                entries[output.row, output.column] = sigma_o
-        sigma = released[[output.column is None for output in plan.outputs]]
+        noisy = tuple((o.row, o.column) for o in plan.outputs if o.column is not None)
         grid = None if gradient else np.array([o.grid or _FINEST_GRID for o in plan.outputs])
+        is_entry = np.array([o.column is not None for o in plan.outputs])
+        entries = tuple(sigma[is_entry].tolist())
+        release = replace(release, sigma=sigma[~is_entry], grid=grid, entries=entries)
         gradients = f" and {len(entries)} gradient entries" if entries else ""
         noise = (
-            f"simulated: {np.count_nonzero(sigma)} sums{gradients} per round, repeatable from the "
-            "seed, hence not private"
+            f"simulated: {np.count_nonzero(release.sigma)} sums{gradients} per round, repeatable "
+            "from the seed, hence not private"
         )
     domain = own_domain(groups, public_groups, problem.local)
+    pairs = zip(problem.constraints, sums.origins, strict=True)
+    mixing = [f for f, origin in pairs if not (gradient or f.sums or origin.as_stated)]
+    columns = state_columns(groups)
     return Layout(
         size=problem.size,
         domain=domain,
-        sigma=sigma,
-        entries=entries,
-        grid=grid,
-        public=public_sums(sums, public_groups, released, target),
-        kernels=_make_steps(problem, domain, entries, lanes)
+        release=release,
+        noisy=noisy,
+        public=public_sums(sums, public_groups, sigma, target),
+        kernels=_make_steps(problem, domain, noisy, lanes)
         if gradient
         else _make_kernels(problem, domain),
-        offset=offset,
-        code=[
-            (c, f)
-            for c, f in zip(state_columns(groups), problem.code, strict=True)
-            if f is not None
-        ],
-        unmeasured=None if gradient else _unmeasured(problem),
+        code=[(columns[i], code) for i, code in problem.coded.items()],
+        unmeasured=Numeric(problem.cloud, mixing) if mixing else None,
         noise=noise,
     )
-
-
-def _unmeasured(problem: Problem) -> Numeric | None:
-    """The constraints whose sums do not show how much they are violated, if there are any."""
-    pairs = zip(problem.constraints, problem.cloud.sums.origins, strict=True)
-    families = [f for f, origin in pairs if not (f.sums or origin.as_stated)]
-    return Numeric(problem.cloud, families) if families else None
 
 
 def _make_kernels(problem: Problem, domain: Sequence[Group]) -> list[FleetKernel]:
     kernels = []
     for fleet in problem.fleets:
         box, index = fleet.within(domain), fleet.places[0]
-        code = problem.code[index] if len(fleet.places) == 1 else None
+        code = problem.code[index]  # which stands alone in its fleet
         watched = None if code is None else _with_warning(problem.groups[index], code)
         kernels.append(FleetKernel(fleet, box.lower, box.upper, gradient=watched))
     return kernels
@@ -275,8 +265,8 @@ class Runs:
         s, self._request, self._layout = request, request, layout
         # Formulas of several named agents, and code, are evaluated at marks, not in kernels.
         self._has_unmeasured = layout.unmeasured is not None or bool(layout.code)
-        known = isinstance(s.algorithm, DualAveraging | GradientSteps)
-        self._in_python = bool(layout.code) or not known
+        compiled = isinstance(s.algorithm, DualAveraging | GradientSteps)
+        self._in_python = bool(layout.code) or not compiled
         team = threads if s.runs == 1 and not self._has_unmeasured else 1
         first = [self._start_fleet(kernel) for kernel in layout.kernels]
         self._runs = [
@@ -306,13 +296,7 @@ class Runs:
         # Empty lanes repeat the last run.
         runs = np.minimum(np.arange(s.lanes) + place * s.lanes, s.runs - 1)
         seeds = tuple(stream_seed(s.seed, s.first + run) for run in runs.tolist())
-        release = Release(
-            offset=layout.offset,
-            sigma=layout.sigma,
-            grid=layout.grid,
-            seeds=seeds,
-            entries=tuple(layout.entries.values()),
-        )
+        release = replace(layout.release, seeds=seeds)
         if isinstance(algorithm, GradientSteps):
             steps = Run(fleets, release, None, threads=team)
             steps.mu[:] = np.repeat(s.price0, s.lanes)
@@ -397,7 +381,8 @@ class Runs:
                 limits = s.problem.cloud.sums
                 price_residual = sums - self._project(run, sums + answer)
                 excess = np.fmax(sums - limits.upper, limits.lower - sums)
-                objective = objective + cost_of(limits.costs, sums)
+                if limits.costs:
+                    objective = objective + cost_of(limits.costs, sums)
             columns = (  # in the order of QUANTITIES
                 np.sqrt(error),
                 np.linalg.norm(answer - hat, axis=1),
@@ -421,7 +406,12 @@ class Runs:
         """The mutable arrays, for a checkpoint."""
         arrays = {"trace": self.trace, "transcript": self._transcript}
         for place, run in enumerate(self._runs):
-            arrays |= {f"{name}{place}": array for name, array in _cloud_arrays(run).items()}
+            if run.cloud is None:
+                parts = {"price": run.mu}
+            else:
+                parts = {name: getattr(run.cloud, name) for name in _CLOUD_ARRAYS}
+            parts["failed"] = run.failed_round
+            arrays |= {f"{name}{place}": array for name, array in parts.items()}
             for i, fleet in enumerate(run.fleets):
                 names = ("x",) if fleet.mean is fleet.x else ("x", "mean", "center", "worth")
                 arrays |= {f"{name}{place}.{i}": getattr(fleet, name) for name in names}
@@ -429,43 +419,34 @@ class Runs:
 
     def final(self) -> dict[str, NDArray[np.generic]]:
         """The final states of every run, as fields of a ``Result``."""
-        s, assemble = self._request, self._layout.assemble
-        arrays = [_cloud_arrays(run) for run in self._runs]
+        ends = list(map(self._end, self._runs))  # the last ones may have empty lanes
+        runs = self._request.runs
+        return {name: np.concatenate([end[name] for end in ends])[:runs] for name in ends[0]}
 
-        def by_run(name: str) -> Array:
-            lanes = [array[name].reshape(-1, s.lanes).T for array in arrays]
-            return np.concatenate(lanes)[: s.runs]
-
-        answers, states = (
-            np.concatenate([assemble(run.fleets, part, s.lanes) for run in self._runs])[: s.runs]
-            for part in ("answer", "states")
+    def _end(self, run: Run | PythonRun) -> dict[str, NDArray[np.generic]]:
+        """The same of the runs in the lanes of one; of multipliers the last are the answer."""
+        lanes, cloud = self._request.lanes, run.cloud
+        price, answer = (
+            (run.mu, run.mu) if run.cloud is None else (run.cloud.price, run.cloud.answer)
         )
-        ends: dict[str, NDArray[np.generic]] = {
-            "x": answers,
-            "last_x": states,
-            "price": by_run("answer"),
-            "last_price": by_run("price"),
-            "failed": by_run("failed")[:, 0].astype(np.int64),
+        end: dict[str, NDArray[np.generic]] = {
+            "x": self._layout.assemble(run.fleets, "answer", lanes),
+            "last_x": self._layout.assemble(run.fleets, "states", lanes),
+            "price": answer.reshape(-1, lanes).T,
+            "last_price": price.reshape(-1, lanes).T,
+            "failed": run.failed_round.astype(np.int64),
         }
-        if self._layout.grid is not None:
-            ends["released"] = by_run("released")
-        return ends
+        if cloud is not None and self._layout.release.grid is not None:
+            end["released"] = cloud.released[np.newaxis]
+        return end
 
     def price_memory(self, done: int) -> PriceMemory | None:
         """Return what the first run's cloud learnt; None if it failed, or had no prices."""
         s, cloud = self._request, self._runs[0].cloud
         if not isinstance(cloud, CloudKernel) or self._runs[0].failed_round[0]:
             return None
-        labels, before = s.problem.cloud.sums.labels(), 0 if s.warm is None else s.warm.begun
+        labels, before = s.problem.cloud.sums.labels, 0 if s.warm is None else s.warm.begun
         return price_memory(cloud.memory, cloud.answer, self._layout.public, labels, before + done)
-
-
-def _cloud_arrays(run: Run | PythonRun) -> dict[str, Array]:
-    """The cloud's arrays of a run; of multipliers the last are the answer."""
-    if run.cloud is None:
-        return {"price": run.mu, "answer": run.mu, "failed": run.failed_round}
-    cloud = {name: getattr(run.cloud, name) for name in ("price", "answer", "released", "memory")}
-    return {**cloud, "failed": run.failed_round}
 
 
 def _run_serially(tasks: Sequence[Task]) -> None:

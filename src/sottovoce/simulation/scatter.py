@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import pickle
-import signal
-import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_EXCEPTION, BrokenExecutor, Executor, Future, wait
-from contextlib import contextmanager
 from functools import lru_cache
 from itertools import takewhile
 from typing import Any, TypeVar
 
 from sottovoce.errors import InputError, SottovoceError
-from sottovoce.progress import Progress
+from sottovoce.progress import Progress, interruptible
 
 Task = TypeVar("Task")
 Answer = TypeVar("Answer")
@@ -101,23 +98,3 @@ def _unpack_and_call(work: Callable[[Any, Task], Answer], payload: bytes, task: 
 @lru_cache(maxsize=2)
 def _unpack(payload: bytes) -> Any:
     return pickle.loads(payload)  # noqa: S301 - packed above, by the process that runs the executor
-
-
-@contextmanager
-def interruptible() -> Iterator[threading.Event]:
-    """Turn the first Ctrl-C into a flag; the second one interrupts as usual."""
-    stopped = threading.Event()
-    if threading.current_thread() is not threading.main_thread():
-        yield stopped
-        return
-
-    def stop(number: int, frame: Any) -> None:
-        if stopped.is_set():
-            raise KeyboardInterrupt
-        stopped.set()
-
-    previous = signal.signal(signal.SIGINT, stop)
-    try:
-        yield stopped
-    finally:
-        signal.signal(signal.SIGINT, previous)

@@ -6,8 +6,9 @@ import os
 from collections.abc import Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import replace
+from pathlib import Path
 from time import perf_counter
-from typing import Any, TypeVar
+from typing import Any, TypeVar, final
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -26,20 +27,27 @@ from sottovoce.errors import InputError
 from sottovoce.kernels.core.plain import LANES
 from sottovoce.privacy.averaging import answer_shares
 from sottovoce.privacy.noise_plan import NoisePlan
-from sottovoce.problem.feasible import own_domain
 from sottovoce.problem.fingerprint import fingerprint
 from sottovoce.problem.groups import Array
 from sottovoce.problem.local import require_no_rows
 from sottovoce.problem.problem import Problem
-from sottovoce.progress import Progress, silent, watched
-from sottovoce.simulation.checkpoint import Checkpoint
-from sottovoce.simulation.result import QUANTITIES, SADDLE_STATES, Result, Trace, Transcript
+from sottovoce.progress import Progress, interruptible, silent, watched
+from sottovoce.simulation.result import (
+    QUANTITIES,
+    SADDLE_STATES,
+    Result,
+    Trace,
+    Transcript,
+    read_npz,
+    write_npz,
+)
 from sottovoce.simulation.runs import Layout, Runs, Saddle, SimulationRequest, layout_of
-from sottovoce.simulation.scatter import executor_of, interruptible, scatter, split_runs
+from sottovoce.simulation.scatter import executor_of, scatter, split_runs
 
 _Part = TypeVar("_Part", Result, Trace, Transcript)
 _SLICE_SECONDS = 0.25  # between checks for Ctrl-C, reports of progress and checkpoints
 _FIRST_SLICE = 64  # rounds
+_SAVE_SECONDS = 10.0  # between two savings of a checkpoint
 _LONGEST_SLICE = 1 << 14  # rounds, whose steps still fit in the cache
 _DEFAULT_RECORDS = 1000
 _MOST_TRANSCRIPT_NUMBERS = 100_000_000
@@ -99,38 +107,39 @@ def simulate(
     instance("problem", problem, Problem, "sv.Problem(...)")
     chosen = _DEFAULT_ALGORITHM if algorithm is None else require_algorithm(algorithm)
     thread_count, gradient = _count_threads(threads), isinstance(chosen, GradientSteps)
-    round_count = _count_rounds(plan, rounds)
     pool = None if executor is None else executor_of(executor)
     if pool is not None and checkpoint is not None:
         raise InputError(
             "checkpoint must be left out with executor, got both: parts of an ensemble are short"
         )
+    round_count = _count_rounds(plan, rounds)
     _require_simulable(problem, plan, chosen, round_count)
+    request = SimulationRequest(
+        problem=problem,
+        plan=plan,
+        algorithm=chosen,
+        rounds=round_count,
+        runs=whole("runs", runs, least=1),
+        seed=whole("seed", seed, most=2**128),
+        start=_check_start_states(problem, x0),
+        price0=_check_start_prices(problem, mu0, gradient=gradient),
+        marks=_check_recorded_rounds(record, round_count),
+        transcript=transcript,
+        warm=_check_warm_start(problem, chosen, warm_start),
+    )
+    _require_short_transcript(request)
     with watched(progress) as report:
-        # Now: hashing a large fleet takes memory that states need later.
-        name = problem.fingerprint
+        report("laying out agents")
+        # Before the saddle point, whose refusal would blame the constraints for empty boxes.
+        layout = layout_of(problem, plan, gradient=gradient, lanes=request.lanes)
         report("finding the saddle point")
-        request = SimulationRequest(
-            problem=problem,
-            plan=plan,
-            algorithm=chosen,
-            rounds=round_count,
-            runs=whole("runs", runs, least=1),
-            seed=whole("seed", seed, most=2**128),
-            start=_check_start_states(problem, x0),
-            price0=_check_start_prices(problem, mu0, gradient=gradient),
-            saddle=_find_saddle(problem, saddle, gradient=gradient),
-            marks=_check_recorded_rounds(record, round_count),
-            transcript=transcript,
-            warm=_check_warm_start(problem, chosen, warm_start),
-        )
-        _require_short_transcript(request)
+        request = replace(request, saddle=_find_saddle(problem, saddle, gradient=gradient))
         if pool is not None:
             result = _execute_distributed(request, pool, threads or 1, report)
         else:
-            result = _execute(request, thread_count, report, checkpoint)
+            result = _execute(request, layout, thread_count, report, checkpoint)
         # Only now: parts of an ensemble need not carry the problem back with them.
-        return replace(result, origin=request, fingerprint=name)
+        return replace(result, origin=request)
 
 
 def _count_rounds(plan: NoisePlan | None, rounds: int | None) -> int:
@@ -167,8 +176,6 @@ def _require_simulable(
             "again with rounds="
         )
     require_release(plan, algorithm, simulated=True)
-    # Before the saddle point, whose refusal would blame the constraints.
-    own_domain(problem.groups, plan.domain, problem.local)
     if plan.feasible is not None:
         _require_averages(plan, algorithm, rounds)
 
@@ -218,16 +225,16 @@ def _find_saddle(
     if pair is not None:
         count = problem.rows if gradient else problem.cloud.sums.count
         return _check_saddle(problem, pair, count)
-    known = _saddles.setdefault(problem, {})
-    if gradient not in known:
+    saddles = _saddles.setdefault(problem, {})
+    if gradient not in saddles:
         from sottovoce.certificate.optimum import known_saddle, saddle_prices
 
         optimum, saddle = known_saddle(problem, most=SADDLE_STATES), None
         if optimum is not None:
             prices = optimum.mu if gradient else saddle_prices(problem, optimum)
             saddle = np.array(optimum.x), np.array(prices)
-        known[gradient] = saddle
-    return known[gradient]
+        saddles[gradient] = saddle
+    return saddles[gradient]
 
 
 def _check_saddle(problem: Problem, pair: tuple[ArrayLike, ArrayLike], rows: int) -> Saddle:
@@ -283,7 +290,7 @@ def _check_warm_start(
         return None
     warm = earlier.warm_start() if isinstance(earlier, Result) else earlier
     instance("warm_start", warm, PriceMemory, "an earlier result of sv.simulate")
-    warm.require_use(algorithm, problem.cloud.sums.labels())
+    warm.require_use(algorithm, problem.cloud.sums.labels)
     return warm
 
 
@@ -303,15 +310,12 @@ def _check_recorded_rounds(record: ArrayLike | None, rounds: int) -> NDArray[np.
 
 def _execute(
     request: SimulationRequest,
+    layout: Layout,
     threads: int,
     report: Progress,
     checkpoint: str | os.PathLike[str] | None = None,
 ) -> Result:
     """Run all rounds in this process."""
-    report("laying out agents")
-    layout = layout_of(
-        request.problem, request.plan, gradient=request.gradient, lanes=request.lanes
-    )
     engine = Runs(request, layout, threads)
     saved_state = None
     if checkpoint is not None:
@@ -328,7 +332,6 @@ def _execute(
         seed=request.seed,
         algorithm=repr(request.algorithm),
         noise=layout.noise,
-        fingerprint="",
         confirmed=_confirm(request, done, final.get("released"), final["failed"]),
         interrupted=done < request.rounds,
         seconds=seconds,
@@ -369,7 +372,8 @@ def _run_part(request: SimulationRequest, task: tuple[range, int]) -> Result:
     """Some of the runs, in any process; each depends on (seed, r) alone."""
     numbers, threads = task
     some = replace(request, first=numbers.start, runs=len(numbers))
-    return _execute(some, threads, silent)
+    layout = layout_of(some.problem, some.plan, gradient=some.gradient, lanes=some.lanes)
+    return _execute(some, layout, threads, silent)
 
 
 def _concatenate(parts: Sequence[_Part], names: Sequence[str]) -> _Part:
@@ -398,8 +402,8 @@ def _confirm(
 
 
 def _make_transcript(layout: Layout, released: Array) -> Transcript:
-    rows, columns = np.array(list(layout.entries), dtype=np.int64).reshape(-1, 2).T.copy()
-    y, gradients = np.split(released, [layout.sigma.size], axis=2)
+    rows, columns = np.array(layout.noisy, dtype=np.int64).reshape(-1, 2).T.copy()
+    y, gradients = np.split(released, [layout.release.sigma.size], axis=2)
     return Transcript(y=y.copy(), gradients=gradients.copy(), rows=rows, columns=columns)
 
 
@@ -410,8 +414,8 @@ def _hash_request(request: SimulationRequest, layout: Layout) -> str:
         s.problem.fingerprint,
         repr(s.algorithm),
         (s.rounds, s.runs, s.lanes, s.first, s.seed, s.transcript),
-        (np.array(list(layout.entries), dtype=np.int64), list(layout.entries.values())),
-        (s.start, s.price0, layout.domain, layout.sigma, s.saddle, s.marks),
+        (layout.noisy, layout.release.entries, layout.release.sigma),
+        (s.start, s.price0, layout.domain, s.saddle, s.marks),
         (public.lower, public.upper, public.unit, public.noisy),
         None if s.warm is None else s.warm.fingerprint,
     )
@@ -456,3 +460,40 @@ def _advance_in_slices(
 
 def _next_size(size: int, seconds: float) -> int:
     return int(np.clip(size * min(4.0, _SLICE_SECONDS / max(seconds, 1e-9)), 1, _LONGEST_SLICE))
+
+
+@final
+class Checkpoint:
+    """A file that is rewritten every few seconds with the ``arrays`` that rounds change.
+
+    A file of another ``identity`` belongs to another simulation and is refused.
+    """
+
+    def __init__(
+        self, path: str | os.PathLike[str], identity: str, arrays: dict[str, Array]
+    ) -> None:
+        self._path, self._identity, self._arrays = Path(path), identity, arrays
+        self._saved = perf_counter()
+        if not self._path.parent.is_dir():
+            raise InputError(f"checkpoint must lie in a folder that exists, got {self._path}")
+
+    def resume(self) -> int:
+        """Fill the arrays from the file, if there is one, and return the rounds it had done."""
+        if not self._path.exists():
+            return 0
+        meta, arrays = read_npz(self._path, kind="checkpoint")
+        if meta["identity"] != self._identity:
+            raise InputError(
+                f"checkpoint {self._path} must belong to the same problem, plan, algorithm and "
+                "arguments, got one of another simulation: remove it or name another file"
+            )
+        for name, target in self._arrays.items():
+            np.copyto(target, arrays[name])
+        return int(meta["done"])
+
+    def save(self, done: int, *, now: bool) -> None:
+        """Write the file if the last time was a while ago, or in any case if ``now``."""
+        if now or perf_counter() - self._saved > _SAVE_SECONDS:
+            meta = {"kind": "checkpoint", "identity": self._identity, "done": done}
+            write_npz(self._path, meta, self._arrays)
+            self._saved = perf_counter()

@@ -104,9 +104,9 @@ def constraint_violations(
 
 
 def _constraint_table(assessed: Assessment, completed: NDArray[np.bool_]) -> PlainTable:
-    listed, g = constraint_violations(assessed, completed), assessed.rows[completed]
-    worst = sorted(zip(listed, g.T, strict=True), key=lambda pair: -pair[0]["percent_of_scale"])
-    more = len(listed) - _MOST_ROWS
+    violations, g = constraint_violations(assessed, completed), assessed.rows[completed]
+    worst = sorted(zip(violations, g.T, strict=True), key=lambda pair: -pair[0]["percent_of_scale"])
+    more = len(violations) - _MOST_ROWS
     return PlainTable(
         title="constraints, the worst first; g must be at most 0, or 0 (=)",
         columns=("", "median g", "largest violation", "of its scale", "runs that violate it"),
@@ -125,20 +125,24 @@ def _constraint_table(assessed: Assessment, completed: NDArray[np.bool_]) -> Pla
 
 
 def _answer_table(result: Result, assessed: Assessment, completed: NDArray[np.bool_]) -> PlainTable:
-    known = assessed.deviation.size > 0
+    has_deviation = assessed.deviation.size > 0
     rows = []
     for c, name in zip(
         range(min(_MOST_ROWS, result.x.shape[1])), assessed.state_labels(), strict=False
     ):
         half = "-"
-        if known and np.isfinite(assessed.deviation[c]):
+        if has_deviation and np.isfinite(assessed.deviation[c]):
             half = f"± {up(_NORMAL_95 * float(assessed.deviation[c]), 3)}"
         rows.append((name, *_quantiles(result.x[completed, c]), half))
     notes = []
     if result.x.shape[1] > len(rows):
         notes.append(f"... and {result.x.shape[1] - len(rows):,} more")
-    if not known:
-        why = "there is no noise" if not assessed.sigma.size else "the saddle point is not known"
+    if not has_deviation:
+        why = (
+            "there is no noise"
+            if not assessed.sigma.size
+            else "the saddle point is not has_deviation"
+        )
         notes.append(f"No confidence intervals: {why}.")
     return PlainTable(
         title="answer",

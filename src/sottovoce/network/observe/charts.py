@@ -59,7 +59,7 @@ class ShownConstraints:
             lower = np.where(equal, 0.0, -np.inf)
             rows = [_row(names[j], lower[j], 0.0, sigma[j]) for j in range(len(names))]
             return ShownConstraints(prices=names, rows=rows, direct=list(range(len(rows))))
-        sums, names = plan.cloud.sums, plan.cloud.sums.labels()
+        sums, names = plan.cloud.sums, list(plan.cloud.sums.labels)
         in_regions = {o for region in sums.regions for o in region.rows}
         free = [o for o in range(sums.count) if o not in in_regions]
         rows = [

@@ -71,9 +71,9 @@ def replace_public(stated: Public, values: object) -> Public:
         ) from None
     for name, value in numbers.items():
         if name not in stated:
-            known = ", ".join(stated) or "none"
+            names = ", ".join(stated) or "none"
             raise InputError(
-                f"public data must be of the table [public] ({known}), got {name!r:.60}"
+                f"public data must be of the table [public] ({names}), got {name!r:.60}"
             )
         if np.shape(value) != np.shape(stated[name]):
             raise InputError(
@@ -106,8 +106,10 @@ def load_problem(
         files.require_no_others([one.private_file for one in public_agents], last)
         private_agents: Collection[int] = range(1, last + 1)
     else:
-        listed = entries("agents", agents, "a list of agents' numbers")
-        private_agents = {whole("agent", a, least=1, most=last, error=ProblemError) for a in listed}
+        stated_agents = entries("agents", agents, "a list of agents' numbers")
+        private_agents = {
+            whole("agent", a, least=1, most=last, error=ProblemError) for a in stated_agents
+        }
     stated = [one.with_private(files, private_agents) for one in public_agents]
     try:
         groups = [one.group() for one in stated]
@@ -153,9 +155,9 @@ class _Files:
 
     def tables(self, by: Document, spec: ProblemFile) -> dict[str, Table]:
         """Read the tables that constraints name."""
-        listed: list[ConstraintTable | SumTable] = list(spec.sums)
-        listed += [c for c in spec.constraints if not isinstance(c, str)]
-        named = {c.matrix for c in listed} | {w for c in listed for w in c.weights.values()}
+        stated: list[ConstraintTable | SumTable] = list(spec.sums)
+        stated += [c for c in spec.constraints if not isinstance(c, str)]
+        named = {c.matrix for c in stated} | {w for c in stated for w in c.weights.values()}
         return {name: self.table(name, by) for name in named if name is not None}
 
     def has(self, path: str) -> bool:

@@ -44,9 +44,9 @@ def save_problem(
     if agents is None:
         files = problem.source or _files(problem, range(1, problem.agents + 1))
     else:
-        listed = entries("agents", agents, "a list of agents' numbers")
+        numbers = entries("agents", agents, "a list of agents' numbers")
         most = problem.agents
-        files = _files(problem, {whole("agent", a, least=1, most=most) for a in listed})
+        files = _files(problem, {whole("agent", a, least=1, most=most) for a in numbers})
     for path in files:
         if (root / path).exists() and (root / path).read_text(encoding="utf-8") != files[path]:
             raise ProblemError(
@@ -220,7 +220,7 @@ def _left(constraint: Constraint) -> str:
 def _private_files(
     problem: Problem, index: int, first: int, places: NDArray[np.int64]
 ) -> dict[str, str]:
-    group, known = problem.groups[index], problem.cloud.groups[index].parameters
+    group, public = problem.groups[index], problem.cloud.groups[index].parameters
     if problem.code[index] is not None:
         raise ProblemError(
             f"objective of {group.name} must be a formula to be written to a file, got code: state "
@@ -230,7 +230,7 @@ def _private_files(
         "objective": write_expression(problem.objectives[index]),
         "local": [write_constraint(r.g, equality=r.equality) for r in problem.local[index].stated],
     }
-    columns = {s.name: values for s, values in group.parameters.items() if s not in known}
+    columns = {s.name: values for s, values in group.parameters.items() if s not in public}
     points = {"start": problem.start[index], "fallback": problem.fallback[index]}
     stated |= _shared({key: p for key, p in points.items() if p is not None}, columns)
     if _alone(group):

@@ -275,9 +275,9 @@ def _parts(hint: object) -> list[object]:
 def _meta(hint: object) -> Meta:
     """How messages describe a type; a choice by its words."""
     words = [part for part in _parts(hint) if isinstance(part, str)]
-    listed = Meta(description=f"one of {', '.join(words)}")
+    choice = Meta(description=f"one of {', '.join(words)}")
     metas: Iterator[Meta] = (m for p in _parts(hint) for m in getattr(p, "__metadata__", ()))
-    return next(metas, listed)
+    return next(metas, choice)
 
 
 def read_document(path: Path) -> Document:

@@ -43,11 +43,11 @@ class Table:
                 )
             return np.arange(agents.start, agents.stop)
         numbers = self.columns[AGENT].astype(np.int64)
-        known = (numbers >= agents.start) & (numbers < agents.stop)
-        if not np.array_equal(numbers, self.columns[AGENT]) or not known.all():
+        expected = (numbers >= agents.start) & (numbers < agents.stop)
+        if not np.array_equal(numbers, self.columns[AGENT]) or not expected.all():
             raise ProblemError(
                 f"{self.path}: column {AGENT!r} must have integers from {agents.start} to "
-                f"{agents.stop - 1}, got another number in line {int(np.argmin(known)) + 2}"
+                f"{agents.stop - 1}, got another number in line {int(np.argmin(expected)) + 2}"
             )
         if np.unique(numbers).size < numbers.size:
             raise ProblemError(f"{self.path}: column {AGENT!r} must name each agent once")
