@@ -19,6 +19,7 @@ from sottovoce.formula.canonical import negate
 from sottovoce.formula.curvature import curvature
 from sottovoce.formula.expression import ZERO, Expression
 from sottovoce.problem.constraints import numbered
+from sottovoce.problem.costs import is_rising
 from sottovoce.problem.fleets import Fleet, fleets_of
 from sottovoce.problem.groups import Group
 from sottovoce.problem.problem import CloudView, Problem
@@ -84,7 +85,7 @@ def public_assumptions(cloud: CloudView, domain: Sequence[Group]) -> Iterator[As
                     yield from _of_term(family.label(t), first + t, term, [boxes[part.group.name]])
     yield from _regions(cloud, domain)
     if cloud.cost is not None:
-        yield from _convex_cost(cloud, domain, boxes)
+        yield _convex_cost(cloud, domain, boxes)
     point = slater_point(cloud, domain)
     yield Assumption(name="Slater's condition", status=point.status, detail=point.detail)
 
@@ -137,32 +138,29 @@ def _regions(cloud: CloudView, domain: Sequence[Group]) -> Iterator[Assumption]:
 
 def _convex_cost(
     cloud: CloudView, domain: Sequence[Group], boxes: Mapping[str, Group]
-) -> Iterator[Assumption]:
-    """Whether the public cost is convex on all values that its sums can take: the worst term.
+) -> Assumption:
+    """Whether the public cost is convex on all values that its sums can take: the worst finding.
 
-    In a sum of terms that are not affine it must not decrease, and these terms must be convex.
+    Where terms of a sum are not affine they must be convex, and the cost must not fall in it.
     """
-    name = "convexity of the public cost"
-    ranges, labels = sum_ranges(cloud.sums, domain), cloud.sums.labels()
+    ranges, labels = sum_ranges(cloud.sums, domain), cloud.sums.labels
     judgements: list[Judgement] = []
     for term in cloud.sums.costs:
         box = {s: ranges[o] for s, o in zip(term.symbols, term.rows, strict=True)}
         judgements.append(convexity(term.formula, box))
-        falling = [
-            s for s in term.symbols if s in term.rising if not is_rising(term.formula, s, box)
-        ]
-        judgements += [
-            Judgement(
-                status="fails",
-                detail=f"one that may decrease in the sum {labels[box_row]} of terms that are not "
-                "affine",
-            )
-            for s, box_row in zip(term.symbols, term.rows, strict=True)
-            if s in falling
-        ]
+        for s, row in zip(term.symbols, term.rows, strict=True):
+            if s in term.rising and not is_rising(term.formula, s, box):
+                why = f"one that may fall where {labels[row]} rises, a sum of terms not affine"
+                judgements.append(Judgement(status="fails", detail=why))
+    named = [group for group in domain if group.count == 1]
+    for family in cloud.cost.families if cloud.cost else ():
+        judgements += [_judge(convexity, h, named) for h in family.rest if h.symbols]
+        for part in family.sums:
+            signed = [h if sign > 0 else negate(h) for h in part.terms for sign in part.signs]
+            judgements += [_judge(convexity, h, [boxes[part.group.name]]) for h in signed]
     order = ("proven", "note", "numerical", "fails")
     worst = max(judgements, key=lambda judgement: order.index(judgement.status))
-    yield _assumption(name, worst)
+    return _assumption("convexity of the public cost", worst)
 
 
 def convex_sums(
