@@ -98,9 +98,9 @@ def _with_copies(problem: Problem, priced: NDArray[np.int64]) -> Problem:
             family = replace(family, rest=tuple(rest))
             whole = len(priced_rows) == family.rows
             equal = [not rising[first + r] for r in priced_rows]
-            some = zip(map(family.only, priced_rows), equal, strict=True)
-            same = whole and len(set(equal)) == 1
-            some = [(family, equal[0])] if same else some
+            some = list(zip(map(family.only, priced_rows), equal, strict=True))
+            if whole and len(set(equal)) == 1:
+                some = [(family, equal[0])]
             rows += [replace(part, equality=equality) for part, equality in some]
         families.append(family)
         first += family.rows
