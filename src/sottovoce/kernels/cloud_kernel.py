@@ -26,7 +26,6 @@ from sottovoce.problem.epigraph import EpigraphWriter
 from sottovoce.problem.groups import Group, read_only
 from sottovoce.problem.local import box_of
 
-_QUIET_START: Final = 1e-6  # without noise prices find their unit from below, in a few rounds
 RUNAWAY: Final = 1e20  # prices from here on have diverged, as in core.cloud_step
 
 _KINDS: Final = {Ball: BALL, Level: LEVEL, PublicCost: COST}
@@ -76,7 +75,7 @@ class CloudKernel:
         }  # fmt: skip
         constants = {
             "memory_power": algorithm.memory, "doubt": algorithm.doubt, "reach": algorithm.reach,
-            "start": algorithm.start * (1.0 if planned else _QUIET_START),
+            "start": algorithm.first_step(noisy=planned),
             "planned": planned, "begun": begun,
         }  # fmt: skip
         regions = _regions(tuple(public.regions))

@@ -30,7 +30,7 @@ cdef struct CostStep:
     double* force            # mu / s
 
 cdef Py_ssize_t COST_STEPS, COST_HALVINGS
-cdef double COST_EXACT, COST_ROUNDING, COST_PIVOT, ENOUGH, TO_BOUND, CENTRED, LEAST, STIFF
+cdef double COST_EXACT, COST_ROUNDING, COST_PIVOT, ENOUGH, TO_BOUND, CENTRED, LEAST, STIFF, UNMOVED
 
 cpdef Py_ssize_t cost_work(Py_ssize_t size, Py_ssize_t rows) noexcept nogil
 cdef void prox(double* v, double* weight, PublicSet* public_set, double* u, double* work) noexcept nogil

@@ -23,12 +23,13 @@ from .projection import project, solve_factored
 COST_STEPS = 80
 COST_HALVINGS = 30
 COST_EXACT = 1e-13  # of the energy of a step through the range: a gap this small is rounding
-COST_ROUNDING = 1e-30  # of the sums' own squares, likewise
+COST_ROUNDING = 1e-30  # of what the sums' own sizes would be worth, likewise
 COST_PIVOT = 1e-15  # relative: rounding must not make a positive definite matrix anything else
 ENOUGH = 1e-4  # the part of the promised decrease that a step must bring
 TO_BOUND = 0.995  # of the way to the nearest bound that a step goes
 CENTRED = 0.1  # of the gap that is aimed at while the equations are further off than that
 LEAST = 1e-300
+UNMOVED = 1e-15  # relative: a sum moved this far is where it was
 STIFF = 1e8  # how much harder than d an active row is in the derivative
 
 
@@ -51,8 +52,12 @@ def prox(v, weight, public_set, u, work):
             minimise_cost(cython.address(step))
             for i in range(step.sums):
                 o = public_set.members[start + i]
-                # What prices may not be negative for lies no higher than it wants to.
-                u[o] = min(step.w[i], v[o]) if step.rising[i] > 0.0 else step.w[i]
+                w, aim = step.w[i], step.aim[i]
+                # Exactly v where it is moved by rounding: the price is d times the way.
+                if fabs(w - aim) <= UNMOVED * (fabs(aim) + step.most[i] - step.least[i]):
+                    w = aim
+                # Where prices may not be negative, the sum is no larger than it wants to be.
+                u[o] = min(w, aim) if step.rising[i] > 0.0 else w
 
 
 def lay_out_cost(step, public_set, r):
@@ -98,8 +103,9 @@ def minimise_cost(step):
                 gap += step.slack[k] * step.mu[k]
                 size += 1.0
         for j in range(step.sums):
-            away = min(fabs(step.w[j] - step.aim[j]), step.most[j] - step.least[j])
-            size_of = fabs(step.w[j]) + fabs(step.aim[j])
+            width = step.most[j] - step.least[j]
+            away = min(fabs(step.w[j] - step.aim[j]), width)
+            size_of = fabs(step.w[j]) + fabs(step.aim[j]) + width
             energy += COST_EXACT * step.metric[j] * away * away
             energy += COST_ROUNDING * step.metric[j] * size_of * size_of
         direction(step, 0.0, 0.0)
@@ -237,12 +243,12 @@ def direction(step, target, corrected):
     """Fill the Newton step to ``s mu = target``; ``corrected`` by the products of the last one."""
     n, m = step.size, step.rows
     for k in range(step.all):
-        slack, mu, behind = step.slack[k], step.mu[k], step.c[k] + step.slack[k]
         product = corrected * step.slack_move[k] * step.mu_move[k]
-        step.slack_move[k] = -behind
-        step.mu_move[k] = (target - product + mu * behind) / slack
-        if slack == inf:
-            step.slack_move[k] = step.mu_move[k] = 0.0
+        step.slack_move[k] = step.mu_move[k] = 0.0
+        if step.slack[k] < inf:
+            behind = step.c[k] + step.slack[k]
+            step.slack_move[k] = -behind
+            step.mu_move[k] = (target - product + step.mu[k] * behind) / step.slack[k]
     lagrangian_slope(step, step.mu, step.off)
     lagrangian_slope(step, step.mu_move, step.move)
     for j in range(n):
