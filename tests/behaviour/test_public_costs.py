@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 from refusals import Refusal, check, listed
 
 import sottovoce
+from sottovoce.privacy.gaussian import gdp_mu_of
 from sottovoce.problem.numeric import Numeric
 from sottovoce.study.prediction import linear_response, predict
 
@@ -189,8 +191,28 @@ def test_a_cost_alone_releases_what_the_same_constraint_would() -> None:
     assert sv.plan(cost, **how).sigma == pytest.approx(sv.plan(row, **how).sigma)
 
 
-def test_the_audit_plays_a_cost_on_the_deployed_bytes() -> None:
-    problem = stated("named beside a region")
+@pytest.mark.parametrize(
+    ("name", "hours"), [("squares above a level", [0]), ("largest of squares", [1, 0, 2])]
+)
+def test_no_two_behaviours_of_an_agent_differ_by_more_than_the_promise_bounds(
+    name: str, hours: list[int]
+) -> None:
+    plan = sv.plan(stated(name), epsilon=1, delta=1e-5, hide=sv.Offset(radius=0.5, rounds=50))
+    rng, (box,) = np.random.default_rng(3), plan.domain
+    x = rng.uniform(box.lower[0], box.upper[0], (20_000, 6))
+    step = rng.normal(size=x.shape)
+    step *= 0.5 / np.linalg.norm(step, axis=1, keepdims=True)
+    step[: len(x) // 2] = 0.5 * np.eye(6)[hours[0]]
+    x[: len(x) // 2, hours] = box.upper[0, hours] - 0.5 * (np.arange(len(hours)) == 0)
+    other = np.clip(x + step, box.lower[0], box.upper[0])
+    moved = (x[:, hours] ** 2 - other[:, hours] ** 2) / plan.sigma
+    reached = math.sqrt(50) * np.linalg.norm(moved, axis=1).max()
+    assert 0.5 * gdp_mu_of(1.0, 1e-5) < reached <= gdp_mu_of(1.0, 1e-5)
+
+
+@pytest.mark.parametrize("name", ["named beside a region", "named squares"])
+def test_the_audit_plays_a_cost_on_the_deployed_bytes(name: str) -> None:
+    problem = stated(name)
     plan = sv.plan(problem, epsilon=1, delta=1e-3, hide=sv.Offset(radius=0.1, rounds=20))
     report = sv.audit(problem, plan, agent="a", runs=100, rounds=20)
     assert report.passed

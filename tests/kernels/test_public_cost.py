@@ -20,7 +20,8 @@ from sottovoce.kernels.core import plain, public_cost
 cp: Any = import_module("cvxpy")
 sv: Any = sottovoce
 structs: Any = plain
-prox: Any = public_cost.prox
+kernel: Any = public_cost
+prox = kernel.prox
 KINDS = ("smooth", "one", "peak", "norm", "mixed")
 
 
@@ -134,6 +135,6 @@ def test_the_derivative_of_a_step_is_the_difference_of_two() -> None:
                 2 * width
             )
             taken(v)
-            public_cost.lay_out_cost(step, public, 0)
-            public_cost.slope_column(step, j)
+            kernel.lay_out_cost(step, public, 0)
+            kernel.slope_column(step, j)
             np.testing.assert_allclose(step.solved[:m], difference, atol=1e-4)

@@ -144,8 +144,10 @@ def settle(step):
                 stiff = max(stiff, STIFF * step.metric[j] / (slope * slope))
     for k in range(step.all):
         # Tapia's indicators: slacks of active rows vanish, multipliers of the others do.
-        falls: cython.bint = step.slack_move[k] * step.mu[k] < step.mu_move[k] * step.slack[k]
-        step.force[k] = stiff if falls else 0.0
+        step.force[k] = 0.0
+        if step.slack[k] < inf:
+            falls: cython.bint = step.slack_move[k] * step.mu[k] < step.mu_move[k] * step.slack[k]
+            step.force[k] = stiff if falls else 0.0
     take(step, to_bound(step, TO_BOUND))
     evaluate_cost(step)
     factor_cost(step)
