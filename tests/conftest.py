@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import warnings
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -64,6 +65,14 @@ def coupled() -> Problem:
     return gallery.coupled()
 
 
+@pytest.fixture
+def site(paper: Problem, keys: Path, tmp_path: Path) -> Any:
+    """The paper's problem, keys for it, and a folder."""
+    from network_harness import Site
+
+    return Site(paper, keys, tmp_path)
+
+
 @pytest.fixture(scope="session")
 def split_keys(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An authority for a split cloud with agents 1..7 and gateways of two halves."""
@@ -72,3 +81,11 @@ def split_keys(tmp_path_factory: pytest.TempPathFactory) -> Path:
     identity.issue_keys(folder, agents=range(1, 4))
     identity.issue_keys(folder, agents=range(4, 8))
     return folder
+
+
+@pytest.fixture
+def split_site(paper: Problem, split_keys: Path, tmp_path: Path) -> Any:
+    """The same for a split cloud."""
+    from network_harness import Site
+
+    return Site(paper, split_keys, tmp_path)

@@ -64,11 +64,9 @@ class Server:
 
     @property
     def data(self) -> Path:
-        """The server's own files."""
         return self.folder / "data"
 
     def start(self) -> None:
-        """Start the server, and wait until it answers."""
         settings = ["listen_addresses=127.0.0.1", "unix_socket_directories=", *self._settings]
         words = [word for setting in settings for word in ("-c", setting)]
         with self.log.open("ab") as log:
@@ -91,12 +89,10 @@ class Server:
         self._process.wait()
 
     def remove(self) -> None:
-        """Stop the server and remove its files."""
         self.stop()
         shutil.rmtree(self.folder)
 
     def database(self, copy_of: str = "") -> str:
-        """Make a database, and return its URL."""
         name = f"t{uuid.uuid4().hex[:12]}"
         template = f"TEMPLATE {copy_of.rpartition('/')[2]}" if copy_of else ""
         with self._connect("postgres") as connection:
@@ -104,7 +100,6 @@ class Server:
         return f"postgresql://sv:hunter2%40secret@127.0.0.1:{self.port}/{name}"
 
     def rows(self, url: str, statement: str) -> list[tuple[Any, ...]]:
-        """Execute a statement, and return its rows."""
         with self._psycopg.connect(url, autocommit=True) as connection:
             connection.execute("SET search_path = sottovoce")
             cursor = connection.execute(statement)
@@ -112,7 +107,6 @@ class Server:
 
     @property
     def errors(self) -> type[Exception]:
-        """What its driver raises."""
         raised: type[Exception] = self._psycopg.Error
         return raised
 

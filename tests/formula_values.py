@@ -10,5 +10,4 @@ from sottovoce.formula.tape import tape
 
 
 def evaluate(formula: Expression, values: Mapping[Expression, Any]) -> Any:
-    """The value of one canonical formula in float64."""
     return tape((formula,), values)(*values.values())[0]

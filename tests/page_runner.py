@@ -59,7 +59,6 @@ class Block:
 
 
 def blocks_of(page: Path) -> list[Block]:
-    """Return all fenced blocks of a page, in order."""
     return [
         Block(
             language=fence["language"], title=fence["title"], text=fence["text"],
@@ -145,7 +144,6 @@ class _Shell:
             self._process.communicate("jobs -p | xargs -r kill 2>/dev/null\n", timeout=60)
 
     def run(self, command: str) -> str:
-        """Return what a command prints to standard output; it must succeed."""
         if self._process is None:
             path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
             self._process = subprocess.Popen(
@@ -171,7 +169,6 @@ class _Shell:
 
 
 def with_includes(text: str) -> str:
-    """Return a block with the files that it includes."""
     return _INCLUDED.sub(lambda line: (ROOT / line[1]).read_text(encoding="utf-8"), text)
 
 

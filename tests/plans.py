@@ -18,14 +18,12 @@ from sottovoce.problem.problem import CloudView
 
 @cache
 def certified(name: str) -> Certificate:
-    """The certificate of a problem of the gallery, from what is public."""
     return sv.certify(sv.gallery.get(name).cloud)
 
 
 def planned(
     of: Certificate | str = "paper", *, radius: float = 1.0, method: str = "joint", **change: Any
 ) -> NoisePlan:
-    """The joint plan, or the paper's, of a certificate or of a problem of the gallery."""
     hide = sv.Trajectory(radius=radius)
     promise: dict[str, Any] = {"epsilon": math.log(3), "delta": 0.05, "hide": hide}
     plan_of = sv.paper.plan if method == "paper" else sv.plan

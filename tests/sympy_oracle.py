@@ -20,7 +20,6 @@ def sympy_of(expr: Expression) -> Any:
 
 
 def sympy_symbol(symbol: Expression) -> Any:
-    """The real SymPy symbol of the same name."""
     return sp.Symbol(symbol.name, real=True)
 
 

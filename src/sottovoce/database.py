@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Final, Literal, Protocol, TypeAlias, final
+from typing import Any, Final, Literal, TypeAlias, final
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
 from sottovoce.arguments import path_of
@@ -97,39 +97,6 @@ def address_of(argument: str, value: object) -> Address:
     )
 
 
-class Database(Protocol):
-    """One connection, for one thread at a time."""
-
-    relaxed: str
-    """Lets commits return before they are on disk."""
-    strict: str
-    """Undoes that."""
-
-    def execute(self, statement: str, values: Any = ..., /) -> Any:
-        """Execute a statement; a transaction by itself outside of one. Returns a cursor."""
-
-    def executemany(self, statement: str, rows: Iterable[Any], /) -> Any:
-        """Execute a statement for every row of values."""
-
-    def begin(self, *, write: bool, lock: str = "") -> None:
-        """Begin to read one moment, or to write; ``lock``: a table whose other writers wait."""
-
-    def stamp(self, table: str) -> Stamp | None:
-        """Whose tables these are; None if ``table`` does not exist."""
-
-    def restamp(self, table: str, stamp: Stamp) -> None:
-        """Change that, within a transaction."""
-
-    def create(self, tables: Sequence[str], stamp: Stamp, *rows: Statement) -> None:
-        """Make tables and their first rows in one transaction, unless they are there."""
-
-    def faults(self, tables: Sequence[str] = ()) -> str:
-        """Return what is damaged of its pages, or of the statements that made its tables."""
-
-    def close(self) -> None:
-        """Close the connection, which undoes a transaction that is open."""
-
-
 @contextmanager
 def transaction(database: Database, *, write: bool, lock: str = "") -> Iterator[None]:
     """Commit what the body did, or undo it if it raises."""
@@ -185,15 +152,21 @@ def fault_of(error: Exception) -> tuple[Literal["passing", "lasting", "damage"],
 
 @final
 class _Sqlite(sqlite3.Connection):
-    """SQLite in WAL mode."""
+    """SQLite in WAL mode.
+
+    ``relaxed`` lets commits return before they are on disk, ``strict`` undoes that. A statement is
+    a transaction by itself outside of one.
+    """
 
     relaxed = "PRAGMA synchronous = NORMAL"
     strict = "PRAGMA synchronous = FULL"
 
     def begin(self, *, write: bool, lock: str = "") -> None:
+        """Begin to read one moment, or to write; ``lock``: a table whose other writers wait."""
         self.execute("BEGIN IMMEDIATE" if write else "BEGIN")
 
     def stamp(self, table: str) -> Stamp | None:
+        """Whose tables these are; None if ``table`` does not exist."""
         application, version = (
             self.execute(f"PRAGMA {name}").fetchone()[0]
             for name in ("application_id", "user_version")
@@ -201,10 +174,12 @@ class _Sqlite(sqlite3.Connection):
         return application, version
 
     def restamp(self, table: str, stamp: Stamp) -> None:
+        """Change that, within a transaction."""
         self.execute(f"PRAGMA application_id = {stamp[0]}")
         self.execute(f"PRAGMA user_version = {stamp[1]}")
 
     def create(self, tables: Sequence[str], stamp: Stamp, *rows: Statement) -> None:
+        """Make tables and their first rows in one transaction, unless they are there."""
         if self.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
             return
         self.execute("PRAGMA journal_mode = WAL")
@@ -214,6 +189,7 @@ class _Sqlite(sqlite3.Connection):
                 self.execute(statement, values)
 
     def faults(self, tables: Sequence[str] = ()) -> str:
+        """Return what is damaged of its pages, or of the statements that made its tables."""
         check = "integrity_check" if tables else "quick_check"  # which reads no index
         text = str(self.execute(f"PRAGMA {check}(1)").fetchone()[0])
         if text != "ok":
@@ -226,7 +202,7 @@ class _Sqlite(sqlite3.Connection):
 
 @final
 class _Postgres:
-    """One schema of a PostgreSQL database, by psycopg."""
+    """One schema of a PostgreSQL database, by psycopg, with what ``_Sqlite`` has."""
 
     relaxed = "SET synchronous_commit = off"
     strict = "SET synchronous_commit = on"
@@ -318,6 +294,10 @@ class _Postgres:
 
     def close(self) -> None:
         self._connection.close()
+
+
+Database: TypeAlias = _Sqlite | _Postgres
+"""One connection, for one thread at a time; closing it undoes a transaction that is open."""
 
 
 @lru_cache(maxsize=256)

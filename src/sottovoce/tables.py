@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from html import escape
 
@@ -53,6 +54,20 @@ class PlainTable:
             f"<table><caption>{escape(self.title)}</caption>{top}<tbody>{body}</tbody></table>"
             f"{notes}"
         )
+
+
+def framed_table(
+    title: str,
+    columns: tuple[str, ...],
+    rows: Iterable[tuple[str, ...]],
+    *,
+    notes: Iterable[str] = (),
+    words: bool = False,
+) -> PlainTable:
+    """Return a table around which a terminal draws lines."""
+    return PlainTable(
+        title=title, columns=columns, rows=tuple(rows), notes=tuple(notes), framed=True, words=words
+    )
 
 
 def facts_html(title: str, **facts: object) -> str:

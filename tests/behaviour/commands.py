@@ -21,8 +21,6 @@ PAPER = Path(__file__).parents[2] / "examples" / "paper"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ran:
-    """What a command printed, and its exit code."""
-
     code: int
     out: str
     err: str

@@ -38,7 +38,6 @@ def plan(problem: Any, *, rounds: int = 60, radius: float = 2.0, **changed: Any)
 
 
 def charge(agent: str, hide: Any, radius: float | None, mu: float) -> Charge:
-    """What one run costs one agent."""
     return Charge(agent=agent, protected=Protected(hide, radius), mu=mu, allowance=0.0)
 
 
@@ -71,7 +70,6 @@ def valves(*, convex: bool = True) -> sv.Problem:
 
 
 def coupled() -> sv.Problem:
-    """Two agents in one square."""
     x = sv.agents(2, lower=-1, upper=1)
     return sv.Problem(objectives=list(x**2), constraints=[(x[0] + 10 * x[1]) ** 2 <= 50])
 
@@ -113,7 +111,6 @@ def flows() -> sv.Problem:
 
 
 def coded() -> sv.Problem:
-    """An agent whose objective is code."""
     x = sv.agents(["press", "kiln", "dryer"], lower=0, upper=10)
     code = sv.Objective(gradient=lambda s: np.sinh(s - 4), value=lambda s: float(np.cosh(s[0] - 4)))
     return sv.Problem(

@@ -100,7 +100,6 @@ class Network:
         self._started.append(flood)
 
     def log(self, name: str) -> str:
-        """What a process has written to standard error."""
         path = self.folder / f"{name}.err"
         return path.read_text(encoding="utf-8") if path.exists() else ""
 

@@ -13,7 +13,6 @@ import sottovoce as sv
 
 
 def slow(name: str) -> Any:
-    """A case of the slow part."""
     return pytest.param(name, marks=pytest.mark.slow)
 
 

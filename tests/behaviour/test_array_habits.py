@@ -165,23 +165,3 @@ def test_evaluate_reports_objective_values_and_violations() -> None:
     np.testing.assert_allclose(at.violation, [3, 0])
     for word in ("objective", "1364", "g1", "g2"):
         assert word in str(at)
-
-
-@pytest.mark.parametrize(
-    "make", [p.readme, p.mixed, p.nonsmooth, p.small_fleet, p.coded, p.rates, p.dispatch]
-)
-def test_what_people_see_in_a_notebook_is_short_and_has_no_private_number(make: Any) -> None:
-    problem = make()
-    for text in (repr(problem), problem._repr_html_()):
-        assert "object at 0x" not in text
-        assert len(text) < 20_000
-    assert repr(problem).startswith("Problem(")
-    if make is not p.coded:
-        certificate = p.certify(problem)
-        assert "holds=True" in repr(certificate)
-        noise = sv.plan(
-            certificate, epsilon=1.0, delta=0.01, hide=sv.Trajectory(radius=0.1, rounds=20)
-        )
-        assert "sigma" in repr(noise)
-        assert "<" in noise._repr_html_()
-        assert "<" in certificate._repr_html_()

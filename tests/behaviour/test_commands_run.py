@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -95,6 +96,14 @@ def test_plan_tells_scripts_the_noise_and_every_promise() -> None:
     assert all(o["sigma"] / 2**26 == o["grid"] for o in data["outputs"])
     for agent in data["agents"]:
         assert agent["epsilon"] <= math.log(3) * (1 + 1e-9)
+
+
+def test_plan_needs_no_private_file_for_what_is_public(tmp_path: Path) -> None:
+    shutil.copy(PAPER / "problem.toml", tmp_path)
+    promise = ("--epsilon", "ln(3)", "--delta", "0.05", "--radius", "1", "--rounds", "50", "--json")
+    assert run_cli("plan", tmp_path, *promise).code == 2
+    outputs = run_cli("plan", tmp_path, "--public", *promise).json["outputs"]
+    assert outputs == run_cli("plan", PAPER, *promise).json["outputs"]
 
 
 def test_plan_takes_a_number_for_each_agent(bakeries: Path) -> None:

@@ -38,6 +38,7 @@ def test_a_problem_reads_back_as_it_was_stated(name: str, tmp_path: Path) -> Non
     problem.save(tmp_path / "one")
     again = sv.Problem.load(tmp_path / "one")
     assert again.fingerprint == problem.fingerprint
+    assert again.cloud.fingerprint == problem.cloud.fingerprint
     assert again.cloud.row_labels() == problem.cloud.row_labels()
     assert (again.privacy, again.schedule) == (problem.privacy, problem.schedule)
     for file in (tmp_path / "one" / "agents").iterdir():

@@ -233,6 +233,12 @@ def test_margins_keep_their_digits(each: bool, hard: bool) -> None:
     assert noise.sigma[0] == pytest.approx(3.75575582, rel=DIGITS)
 
 
+def test_an_equality_is_kept_within_a_band() -> None:
+    noise = planned(p.dispatch(), radius=0.5, feasible=0.9)
+    assert 0 < noise.feasible.band[0] < 5
+    assert "balance" in str(noise)
+
+
 # Budgets
 
 

@@ -80,7 +80,6 @@ COSTS: dict[str, dict[str, Any]] = {
 
 
 def stated(name: str) -> Any:
-    """A problem of the table."""
     return sv.Problem(**COSTS[name])
 
 
@@ -231,7 +230,6 @@ def test_chargers_that_pay_for_their_load_lower_its_peak(network: str) -> None:
 
 
 def cost(formula: Any, **more: Any) -> Any:
-    """A problem of the fleet with this cost."""
     return sv.Problem(**(FLEET | {"cost": formula} | more))
 
 

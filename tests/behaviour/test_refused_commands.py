@@ -80,7 +80,6 @@ ROWS: dict[str, tuple[tuple[Any, ...], int, tuple[str, ...]]] = {
 
 @pytest.fixture(scope="module")
 def places(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """Folders that commands are pointed at."""
     root = tmp_path_factory.mktemp("places")
     p.write_folder(root / "bakeries", p.BAKERIES)
     plain = p.BAKERIES_TOML.partition("[privacy]")[0]

@@ -23,8 +23,6 @@ HEAD = p.BAKERIES_TOML
 
 
 def folder_of(files: dict[str, Any], changed: dict[str, Any]) -> Any:
-    """A call that writes these files with something changed, and loads them."""
-
     def call(folder: Path) -> None:
         sv.Problem.load(p.write_folder(folder, files | changed))
 
@@ -32,30 +30,25 @@ def folder_of(files: dict[str, Any], changed: dict[str, Any]) -> Any:
 
 
 def bakeries(name: str, file: str, text: Any, *words: str) -> Refusal:
-    """The bakeries, with one file replaced (None: left out)."""
     return Refusal(name, folder_of(p.BAKERIES, {file: text}), PROBLEM, words)
 
 
 def public(name: str, old: str, new: str, *words: str) -> Refusal:
-    """The bakeries, with a text of the public file replaced."""
     assert old in HEAD
     return bakeries(name, PUBLIC, HEAD.replace(old, new, 1), *words)
 
 
 def own(name: str, text: str, *words: str) -> Refusal:
-    """The bakeries, with another private file of north."""
     return bakeries(name, AGENT, text, *words)
 
 
 def fleet(name: str, file: str, old: str, new: str, *words: str) -> Refusal:
-    """The fleet, with a text of one of its files replaced."""
     text = p.FLEET[file]
     assert old in text
     return Refusal(name, folder_of(p.FLEET, {file: text.replace(old, new, 1)}), PROBLEM, words)
 
 
 def matrix(name: str, file: str, old: str, new: str, *words: str) -> Refusal:
-    """The rows of a matrix, with a text of one of their files replaced."""
     text = p.MATRIX[file]
     assert old in text
     return Refusal(name, folder_of(p.MATRIX, {file: text.replace(old, new, 1)}), PROBLEM, words)
@@ -270,7 +263,6 @@ FORMULAS = {
 
 
 def north(folder: Path, formula: str) -> Path:
-    """The bakeries, with this objective of north."""
     quoted = formula if "\\u" in formula else formula.replace("\\", "\\\\")
     body = quoted.replace("\n", "\\n").replace('"', '\\"')
     return p.write_folder(folder, p.BAKERIES | {AGENT: f'objective = "{body}"\n'})

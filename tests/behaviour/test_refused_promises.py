@@ -22,7 +22,6 @@ INPUT, PRIVACY, PROBLEM = sv.errors.InputError, sv.errors.PrivacyError, sv.error
 
 
 def planned(**changed: Any) -> Any:
-    """A plan for the bakeries with something changed."""
     return p.plan(changed.pop("certificate", None) or p.bakeries(), **({"rounds": 50} | changed))
 
 
@@ -66,12 +65,10 @@ def excluded_fleet() -> Any:
 
 
 def papers(stated: Any, **changed: Any) -> Any:
-    """A plan of the paper's method, with something changed."""
     return p.plan(stated, rounds=50, method="paper", **changed)
 
 
 def of_paper(k_g: float, k_prime: tuple[float, ...]) -> Any:
-    """The paper's own problem with these constants."""
     return papers(sv.gallery.paper(), constants=sv.paper.Constants(k_g=k_g, k_prime=k_prime))
 
 

@@ -41,12 +41,10 @@ KINDS: dict[str, dict[str, Any]] = {
 
 @cache
 def noise(kind: str = "plain") -> Any:
-    """A plan for the bakeries."""
     return p.plan(problem(), rounds=50, **KINDS[kind])
 
 
 def run(**changed: Any) -> Any:
-    """A short simulation of the bakeries with something changed."""
     stated = changed.pop("problem", None) or problem()
     plan = changed.pop("plan") if "plan" in changed else noise()
     return sv.simulate(stated, plan, **{"rounds": 3} | changed)
@@ -187,7 +185,6 @@ STUDIES = [
 
 
 def cloud(folder: Path, **changed: Any) -> Any:
-    """A cloud that never starts."""
     plan = changed.pop("plan", noise())
     facts: dict[str, Any] = {"rounds": 50, "keys": folder / "keys", "store": folder / "run.db"}
     return sv.Cloud(plan, **(facts | changed))
@@ -224,6 +221,8 @@ NETWORK = [
     Refusal("code with a start that is NaN", lambda f: sv.network.AgentGroup.of_gradient(problem().cloud, 0, abs, start=[math.nan]), INPUT, ("start", "finite")),
     Refusal("an agent's file of another name", lambda f: sv.network.AgentGroup.of_file(f / "north.toml"), sv.errors.ProblemError, ("1.toml", "north.toml")),
     Refusal("a relay of agents out of order", lambda f: sv.network.Relay(problem().cloud, agents=[2, 1], keys=f, above="wss://h:1"), INPUT, ("agents", "increasing")),
+    Refusal("a relay of no agents", lambda f: sv.network.Relay(problem().cloud, agents=(), keys=f, above="wss://h:1"), INPUT, ("agents", "increasing")),
+    Refusal("a relay to no address", lambda f: sv.network.Relay(problem().cloud, agents=[1, 2], keys=f, above="http://h:1"), INPUT, ("above", "wss://")),
     Refusal("a relay of agents that are not there", lambda f: sv.network.Relay(problem().cloud, agents=[1, 9], keys=f, above="wss://h:1"), INPUT, ("agents", "3", "9")),
 ]  # fmt: skip
 

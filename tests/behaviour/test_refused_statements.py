@@ -23,7 +23,6 @@ R = EV.x
 
 
 def of_two(*rows: Any, objectives: Any = None, **more: Any) -> Any:
-    """A problem of the two agents X with these constraints."""
     wishes = [X[0] ** 2, X[1] ** 2] if objectives is None else objectives
     return sv.Problem(
         agents=X, objectives=wishes, constraints=list(rows) or [X[0] + X[1] <= 3], **more
@@ -31,7 +30,6 @@ def of_two(*rows: Any, objectives: Any = None, **more: Any) -> Any:
 
 
 def of_fleet(*rows: Any, objective: Any = None, **more: Any) -> Any:
-    """A problem of the fleet EV with these constraints."""
     wish = R[0] ** 2 + R[1] ** 2 if objective is None else objective
     return sv.Problem(
         agents=EV, objectives=wish, constraints=list(rows) or [sv.total(EV) <= [1.0, 1.0]], **more
@@ -39,7 +37,6 @@ def of_fleet(*rows: Any, objective: Any = None, **more: Any) -> Any:
 
 
 def deep(levels: int) -> Any:
-    """A formula with so many levels."""
     formula = X[0]
     for _ in range(levels):
         formula = sv.exp(formula / 100)

@@ -25,6 +25,7 @@ from sottovoce.formula.tape import tape
 from sottovoce.kernels.fleet_kernel import FleetKernel, FleetStates
 from sottovoce.problem.fleets import Fleet, FleetContribution
 from sottovoce.problem.groups import Group
+from sottovoce.problem.local import box_of
 
 X, Y, Z = SYMBOLS
 
@@ -56,7 +57,8 @@ def _computed(expr: Any, point: Mapping[Any, float]) -> list[float]:
     """The value as the kernels compute it, and as the cloud does."""
     x = np.array([[point[s] for s in SYMBOLS]])
     group = Group(name="a", count=1, symbols=tuple(SYMBOLS), lower=x, upper=x, parameters={})
-    agent = Fleet(group=group, sums=(FleetContribution(row=0, terms=(expr,)),))
+    sums = (FleetContribution(row=0, terms=(expr,)),)
+    agent = Fleet(group=group, sums=sums, local=box_of(group))
     value = FleetStates(FleetKernel(agent, x, x, gradient_steps=True), x).contributions(1)
     cloud = tape([expr], SYMBOLS)(*(point[s] for s in SYMBOLS))
     return [float(value[0]), float(cloud[0])]

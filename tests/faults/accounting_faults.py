@@ -124,5 +124,5 @@ ACCOUNTING = (
           "test_words_that_counted_again_widen_the_margin_by_what_they_can_be_off"),
     Fault("a run confirmed at its end whatever was released", "test at the end",
           lambda _: lambda self, k, *_: True if k == self._rounds else None,
-          "test_without_a_confirmation_fallbacks_are_applied"),
+          "test_without_confirmation_fallbacks_apply"),
 )  # fmt: skip

@@ -100,7 +100,6 @@ def injected(fault: Fault) -> Iterator[None]:
 
 
 def own_modules() -> list[Any]:
-    """The loaded modules of the package and of its tests."""
     tests = str(TESTS)
     return [
         module

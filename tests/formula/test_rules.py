@@ -80,7 +80,6 @@ def test_the_curvature_is_what_the_form_shows(formula: Any, expected: str | None
 
 
 def form(recipe: Any) -> Any:
-    """The canonical formula; None if a constant part of it has no value."""
     try:
         return canonical(ours(recipe))
     except ProblemError:

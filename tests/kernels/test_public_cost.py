@@ -26,7 +26,6 @@ KINDS = ("smooth", "one", "peak", "norm", "mixed")
 
 
 def drawn(kind: str, seed: int) -> tuple[PublicCost, Any, Any]:
-    """A random cost, and the same in cvxpy with its variable."""
     rng = np.random.default_rng(seed)
     m = 1 if kind == "one" else int(rng.integers(2, 6))
     symbols = tuple(symbol(f"u{i}") for i in range(m))

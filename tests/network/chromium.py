@@ -65,7 +65,6 @@ class Tab:
             self.requested.append(params["request"]["url"])
 
     async def command(self, method: str, **params: Any) -> dict[str, Any]:
-        """Send a command and return its result."""
         number = next(self._numbers)
         answer: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
         self._waiting[number] = answer
@@ -76,17 +75,14 @@ class Tab:
         return result
 
     async def value(self, script: str) -> Any:
-        """Evaluate an expression in the page."""
         found = await self.command("Runtime.evaluate", expression=script, returnByValue=True)
         assert "exceptionDetails" not in found, found
         return found["result"].get("value")
 
     async def text(self, selector: str) -> str:
-        """Return the text of an element."""
         return str(await self.value(f"document.querySelector({selector!r}).textContent.trim()"))
 
     async def until(self, script: str, seconds: float = PATIENCE) -> None:
-        """Wait until an expression is true in the page."""
         try:
             async with asyncio.timeout(seconds):
                 while not await self.value(script):
@@ -109,7 +105,6 @@ class Tab:
         await asyncio.sleep(1.5)  # charts are drawn again
 
     async def screenshot(self, path: Path) -> None:
-        """Save a picture of the whole page."""
         made = await self.command(
             "Page.captureScreenshot", format="png", captureBeyondViewport=True
         )
@@ -126,7 +121,6 @@ class Tab:
 
 @asynccontextmanager
 async def browser() -> AsyncIterator[Tab]:
-    """A browser with one empty tab."""
     assert CHROMIUM is not None
     own = ("--no-sandbox",) if os.geteuid() == 0 else ()
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:

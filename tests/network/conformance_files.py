@@ -335,8 +335,6 @@ def _case(
 
 
 class Talk:
-    """An agent of ours, agent 4 of the paper's problem, that hears frames."""
-
     def __init__(self, saved: Memory | None = None) -> None:
         problem = gallery.paper()
         self.group = AgentGroup.of_problem(problem, [3])
@@ -492,8 +490,97 @@ def conversations() -> list[dict[str, Any]]:
     ]
 
 
+class Script:
+    """What ``conformance cloud`` sends to an agent, and what ours answers on each connection."""
+
+    PRICES = (0.5, -1.0, 3.0, 0.0, 0.25, 40.0, 1.0, -60.0, 2.0, 2.0)
+
+    def __init__(self) -> None:
+        talk = Talk()
+        self.machine, self.welcome = talk.machine, talk.start
+        self.machine.lost()
+        self.steps: list[dict[str, Any]] = []
+
+    def meet(self, check: str) -> None:
+        """The agent connects."""
+        self.machine.lost()
+        hello = encode(_said(self.machine.connected())).hex()
+        self.steps.append({"check": check, "do": "say", "say": hello})
+
+    def hear(self, check: str, message: Any) -> None:
+        """The agent answers, or waits."""
+        said = _said(self.machine.hear(message))
+        step = {"check": check, "hear": encode(message).hex(), "do": "wait"}
+        self.steps.append(step if said is None else step | {"do": "say", "say": encode(said).hex()})
+
+    def leave(self, check: str, frame: Any) -> None:
+        """The agent closes the connection, and is not to be changed."""
+        raw = frame if isinstance(frame, bytes | str) else encode(frame)
+        heard = {"text": raw} if isinstance(raw, str) else {"hear": raw.hex()}
+        self.steps.append({"check": check, **heard, "do": "leave", "lose": True})
+
+    def lose(self) -> None:
+        """The connection is lost after this step."""
+        self.steps[-1]["lose"] = True
+
+    def at(self, c: int) -> m.Welcome:
+        return replace(self.welcome, round=c, spoke=c - 1)
+
+    def round(self, k: int) -> m.Round:
+        price = np.zeros(4)
+        price[2] = self.PRICES[k % len(self.PRICES) - 1]
+        return m.Round(round=k, price=pack(price), y=b"", receipt=bytes([k]) * 64)
+
+    def wrong(self, k: int) -> dict[str, Any]:
+        """What an agent must not take for round k, by name."""
+        fields = msgpack.unpackb(encode(self.round(k)))
+        return {
+            "a frame that is no message": b"\xc1",
+            "an unknown field": msgpack.packb(fields | {"note": 1}),
+            "a text frame": "round",
+            "a price that is NaN": replace(self.round(k), price=pack(np.full(4, np.nan))),
+            "a price too few": replace(self.round(k), price=bytes(24)),
+            "a receipt of 63 bytes": replace(self.round(k), receipt=bytes(63)),
+            "future-round": m.Error(code=m.Code.FUTURE_ROUND, round=k),
+        }
+
+    def played(self) -> dict[str, list[dict[str, Any]]]:
+        """The run, and what follows when the agent is started again."""
+        self.meet("hello of a new agent")
+        self.hear("the contribution of its start", self.welcome)
+        for k in range(1, 4):
+            self.hear(f"the contribution after round {k}", self.round(k))
+        self.hear("a repeated round is ignored", self.round(3))
+        self.hear("conflict: it waits", m.Error(code=m.Code.CONFLICT, round=4))
+        self.lose()
+        self.meet("after a lost connection it shows the last receipt")
+        self.hear("the contribution is repeated, byte for byte", self.at(4))
+        self.hear("the contribution after round 4", self.round(4))
+        for k, name in enumerate(self.wrong(1), start=5):
+            self.leave(f"{name}: it leaves", self.wrong(k)[name])
+            self.meet(f"after {name} it shows the last receipt")
+            self.hear(f"after {name} it repeats its contribution", self.at(k))
+            self.hear(f"the contribution after round {k}", self.round(k))
+        self.lose()
+        self._end(4 + len(self.wrong(1)) + 2)
+        run, self.steps = self.steps, []
+        self.meet("started again, it shows the last receipt")
+        self.leave("a cloud that lost rounds is left", self.at(3))
+        return {"run": run, "again": self.steps}
+
+    def _end(self, missed: int) -> None:
+        self.meet("hello with one contribution outstanding")
+        ahead = replace(self.welcome, round=missed + 1, spoke=missed)
+        self.hear("the cloud is ahead: it waits", ahead)
+        self.hear("a round that it did not contribute to: a gap", self.round(missed))
+        for k in range(missed + 1, ROUNDS):
+            self.hear(f"the contribution after round {k}", self.round(k))
+        self.hear("nothing is sent after the last round", self.round(ROUNDS))
+        done = m.Done(rounds=ROUNDS, price=bytes(32), confirmed=None, wait=0.0)
+        self.leave("it leaves when the run is over", done)
+
+
 def vectors() -> dict[str, Any]:
-    """All test vectors."""
     return {
         "protocol": m.PROTOCOLS[0],
         "fingerprint": gallery.paper().cloud.fingerprint,
@@ -501,6 +588,7 @@ def vectors() -> dict[str, Any]:
         "rounding": rounding(),
         "rounds": rounds(),
         "conversations": conversations(),
+        "script": Script().played(),
     }
 
 

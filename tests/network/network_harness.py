@@ -6,7 +6,8 @@ import asyncio
 import logging
 import socket
 from collections.abc import AsyncIterator, Coroutine
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -331,6 +332,49 @@ async def peer(
         url = f"wss://127.0.0.1:{cloud.port}"
         async with session.ws_connect(url, protocols=PROTOCOLS, **settings) as socket:
             yield Peer(socket)
+
+
+@dataclass(frozen=True)
+class Site:
+    """What a run needs: a problem, the keys of all parties, and a folder of the test."""
+
+    problem: Problem
+    keys: Path
+    folder: Path
+
+    @property
+    def store(self) -> Path:
+        return self.folder / "run.db"
+
+    def plan(self, **settings: Any) -> NoisePlan:
+        return plan_for(self.problem, **settings)
+
+    def serving(
+        self, plan: NoisePlan | None = None, /, **settings: Any
+    ) -> AbstractAsyncContextManager[Cloud]:
+        return serving(plan or self.plan(), self.keys, self.store, **settings)
+
+    def halves(
+        self, plan: NoisePlan | None = None, /, **settings: Any
+    ) -> AbstractAsyncContextManager[tuple[Cloud, Helper]]:
+        return halves(plan or split_plan(self.problem), self.keys, self.folder, **settings)
+
+    def member(self, cloud: Cloud | int, *numbers: int, **settings: Any) -> Agent:
+        return member(self.problem, list(numbers), cloud, self.keys, self.folder, **settings)
+
+    def peer(
+        self, cloud: RunService[Any], who: str = "agents/8", **settings: Any
+    ) -> AbstractAsyncContextManager[Peer]:
+        return peer(cloud, self.keys, who, **settings)
+
+    async def page(self, cloud: RunService[Any], who: str, path: str) -> tuple[int, str]:
+        return await page(cloud, self.keys, who, path)
+
+    async def play(self, plan: NoisePlan, **settings: Any) -> tuple[CloudResult, Any]:
+        return await play(self.problem, plan, self.keys, self.folder, **settings)
+
+    async def some_rounds(self, plan: NoisePlan, until: int, **settings: Any) -> None:
+        await some_rounds(self.problem, plan, self.keys, self.folder, until, **settings)
 
 
 async def page(cloud: RunService[Any], keys: Path, who: str, path: str) -> tuple[int, str]:

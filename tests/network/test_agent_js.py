@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 from conformance_files import FOLDER
-from network_harness import halves, member, plan_for, run, serving, split_plan
+from network_harness import Site, member, plan_for, run, serving
 
 from sottovoce.algorithm.dual_averaging import DualAveraging
 from sottovoce.network.cloud import Cloud
@@ -75,25 +75,23 @@ def test_a_wrong_vector_fails(agent_js: Path, tmp_path: Path) -> None:
     assert done.stdout.count("FAILED") == 2
 
 
-def test_the_same_run_with_an_agent_of_ours_in_its_place_gives_the_same_states(
-    agent_js: Path, paper: Problem, keys: Path, tmp_path: Path
-) -> None:
-    plan = plan_for(paper)
+def test_a_run_with_an_agent_of_ours_has_the_same_states(site: Site, agent_js: Path) -> None:
+    plan = site.plan()
 
     async def main(javascript: bool) -> tuple[Any, Any, Any]:
-        folder = tmp_path / str(javascript)
+        folder = site.folder / str(javascript)
         folder.mkdir()
         numbers = OTHERS if javascript else range(1, 8)
         store = folder / "run.db"
-        async with serving(plan, keys, store, rounds=ROUNDS, seed=SEED) as cloud:
+        async with serving(plan, site.keys, store, rounds=ROUNDS, seed=SEED) as cloud:
             ours = [
                 asyncio.create_task(
-                    member(paper, [i], cloud, keys, folder, allow_simulated=True).run()
+                    member(site.problem, [i], cloud, site.keys, folder, allow_simulated=True).run()
                 )
                 for i in numbers
             ]
             state = folder / "4.json"
-            process = await started(agent_js, cloud, keys, state) if javascript else None
+            process = await started(agent_js, cloud, site.keys, state) if javascript else None
             result = await cloud.finished(linger=20)
             ended = dict(zip(numbers, await asyncio.gather(*ours), strict=True))
             if process is None:
@@ -112,12 +110,10 @@ def test_the_same_run_with_an_agent_of_ours_in_its_place_gives_the_same_states(
         np.testing.assert_allclose(there, here, rtol=0, atol=1e-9)
 
 
-async def test_it_stops_at_another_version_and_at_simulated_noise(
-    agent_js: Path, paper: Problem, keys: Path, tmp_path: Path
-) -> None:
+async def test_it_stops_at_another_version_or_simulated_noise(site: Site, agent_js: Path) -> None:
     told = []
-    async with serving(plan_for(paper), keys, tmp_path / "run.db", rounds=3, seed=SEED) as cloud:
-        words = command(agent_js, cloud.port, keys, tmp_path / "4.json")
+    async with site.serving(rounds=3, seed=SEED) as cloud:
+        words = command(agent_js, cloud.port, site.keys, site.folder / "4.json")
         for wrong in ("noise", "version"):
             if wrong == "version":
                 cloud._server.protocols = ("sottovoce.7",)
@@ -165,10 +161,8 @@ async def together(problem: Problem, cloud: Cloud, keys: Path, folder: Path, **m
     [(DualAveraging(), "joint"), (Tikhonov(), "paper")],
     ids=["sums", "paper"],
 )
-def test_the_independent_client_takes_part(
-    algorithm: Any, method: Any, paper: Problem, keys: Path, tmp_path: Path
-) -> None:
-    plan = plan_for(paper, method=method)
+def test_the_independent_client_takes_part(site: Site, algorithm: Any, method: Any) -> None:
+    plan = plan_for(site.problem, method=method)
     settings: dict[str, Any] = {
         "rounds": CLIENT_ROUNDS,
         "seed": CLIENT_SEED,
@@ -176,25 +170,20 @@ def test_the_independent_client_takes_part(
     }
 
     async def main() -> bytes:
-        async with serving(plan, keys, tmp_path / "run.db", **settings) as cloud:
-            return await together(paper, cloud, keys, tmp_path, allow_simulated=True)
+        async with site.serving(plan, **settings) as cloud:
+            return await together(site.problem, cloud, site.keys, site.folder, allow_simulated=True)
 
     said = json.loads(run(main()))
-    here = simulate(paper, plan, **settings)
+    here = simulate(site.problem, plan, **settings)
     assert said["rounds"] == CLIENT_ROUNDS
     assert said["x"] == pytest.approx(here.last_x[0][3], abs=1e-9)
     assert said["answer"] == pytest.approx(here.x[0][3], abs=1e-9)
 
 
-def test_the_independent_client_takes_part_in_a_split_run(
-    paper: Problem, split_keys: Path, tmp_path: Path
-) -> None:
+def test_the_independent_client_takes_part_in_a_split_run(split_site: Site) -> None:
     async def main() -> bytes:
-        async with halves(split_plan(paper), split_keys, tmp_path, rounds=CLIENT_ROUNDS) as (
-            cloud,
-            _,
-        ):
-            return await together(paper, cloud, split_keys, tmp_path)
+        async with split_site.halves(rounds=CLIENT_ROUNDS) as (cloud, _):
+            return await together(split_site.problem, cloud, split_site.keys, split_site.folder)
 
     # With another mask than the helper's the sums would have left their range.
     assert json.loads(run(main()))["rounds"] == CLIENT_ROUNDS

@@ -15,7 +15,7 @@ import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
-from network_harness import member, page, peer, plan_for, serving
+from network_harness import Site, member, page, peer, serving
 
 from sottovoce.errors import NetworkError
 from sottovoce.network import identity
@@ -36,7 +36,6 @@ from sottovoce.network.identity.tls import (
 from sottovoce.network.observe import operator_pages as pages_module
 from sottovoce.network.process import Supervisor
 from sottovoce.network.protocol.messages import Code
-from sottovoce.problem.problem import Problem
 
 TICK = 0.02
 
@@ -70,14 +69,14 @@ class Trouble:
 
 @pytest.mark.parametrize("number", [errno.EACCES, errno.EMFILE, errno.ENOENT])
 async def test_an_unreadable_keys_folder_switches_off_neither_revocation_nor_health(
-    number: int, paper: Problem, keys: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    site: Site, number: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    mine = tmp_path / "k"
-    shutil.copytree(keys, mine)
+    mine = site.folder / "k"
+    shutil.copytree(site.keys, mine)
     trouble = Trouble(mine / "revoked.txt", monkeypatch)
     monkeypatch.setattr(service_module, "TICK_SECONDS", TICK)
 
-    async with serving(plan_for(paper), mine, tmp_path / "run.db", rounds=3) as cloud:
+    async with serving(site.plan(), mine, site.store, rounds=3) as cloud:
         trouble.number = number
         await trouble.seen()
         async with peer(cloud, mine, "agents/2") as one:  # the last good list lets it in
@@ -91,7 +90,7 @@ async def test_an_unreadable_keys_folder_switches_off_neither_revocation_nor_hea
         trouble.number = 0
         await trouble.seen()
         with pytest.raises(RefusedError) as caught:
-            await member(paper, [1], cloud, mine, tmp_path).run()
+            await member(site.problem, [1], cloud, mine, site.folder).run()
         assert caught.value.code is Code.REVOKED
         assert (await page(cloud, mine, "agents/2", "/healthz"))[0] == 200
         metrics = (await page(cloud, mine, "operator", "/metrics"))[1]
@@ -112,11 +111,7 @@ def test_a_list_caught_while_it_is_rewritten_lets_nobody_in(keys: Path, tmp_path
 
 @pytest.mark.parametrize("error", [ValueError("0.1234"), asyncio.CancelledError(), None])
 async def test_if_a_background_task_ends_the_process_ends(
-    error: BaseException | None,
-    paper: Problem,
-    keys: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    site: Site, error: BaseException | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(service_module, "TICK_SECONDS", TICK)
 
@@ -125,7 +120,7 @@ async def test_if_a_background_task_ends_the_process_ends(
             raise error
 
     monkeypatch.setattr(Cloud, "_tick", ended)
-    cloud = Cloud(plan_for(paper), rounds=3, keys=keys, store=tmp_path / "run.db")
+    cloud = Cloud(site.plan(), rounds=3, keys=site.keys, store=site.store)
     with pytest.raises(NetworkError, match="background task 'tick' must not end") as caught:
         await asyncio.wait_for(cloud.run(), 10)
     assert "0.1234" not in str(caught.value)

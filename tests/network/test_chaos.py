@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from network_harness import free_port, member, plan_for, play, run
+from network_harness import Site, free_port, plan_for, run
 from party_process import witnessed_agent
 
 from databases import sqlite
@@ -113,24 +113,20 @@ def witness_agents(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     witnessed_agent(folder, "all")
 
 
-def test_a_cloud_killed_at_any_instant_continues_the_same_run(
-    paper: Problem, keys: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_cloud_killed_at_any_instant_goes_on(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     rounds, seed, port = 150, 5, free_port()
-    words = ("cloud", port, keys, tmp_path, rounds, "--seed", seed)
-    witness_agents(tmp_path, monkeypatch)
+    words = ("cloud", port, site.keys, site.folder, rounds, "--seed", seed)
+    witness_agents(site.folder, monkeypatch)
 
     async def main() -> None:
         cloud = start(*words)
         try:
             async with asyncio.timeout(200):
                 tasks = [
-                    asyncio.create_task(
-                        member(paper, [i], port, keys, tmp_path, allow_simulated=True).run()
-                    )
+                    asyncio.create_task(site.member(port, i, allow_simulated=True).run())
                     for i in range(1, 8)
                 ]
-                while rounds_done(tmp_path / "run.db") < 40:
+                while rounds_done(site.store) < 40:
                     await asyncio.sleep(0.01)
                 cloud.kill()
                 cloud.wait()
@@ -142,7 +138,7 @@ def test_a_cloud_killed_at_any_instant_continues_the_same_run(
             cloud.wait()
 
     asyncio.run(main())
-    check_the_three_nevers(paper, tmp_path, rounds, seed)
+    check_the_three_nevers(site.problem, site.folder, rounds, seed)
 
 
 class Proxy:
@@ -237,31 +233,25 @@ async def soak(
 
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
-def test_twenty_minutes_of_kills_cuts_and_delays_leave_one_undisturbed_run(
-    paper: Problem, keys: Path, tmp_path: Path
-) -> None:
+def test_twenty_minutes_of_kills_cuts_and_delays_leave_one_undisturbed_run(site: Site) -> None:
     seed, planned = 17, 1_000_000
-    kills = asyncio.run(soak(paper, keys, tmp_path, rounds=planned, seed=seed, seconds=1_200.0))
-    assert kills >= 100
-    done = rounds_done(tmp_path / "run.db")
-    check_the_three_nevers(paper, tmp_path, done, seed, planned=planned)
-
-
-def test_the_check_itself_notices_a_forged_round(
-    paper: Problem, keys: Path, tmp_path: Path
-) -> None:
-
-    run(
-        play(
-            paper, plan_for(paper, sigma=SIGMA), keys, tmp_path, rounds=8, seed=2, keep_states=True
-        )
+    kills = asyncio.run(
+        soak(site.problem, site.keys, site.folder, rounds=planned, seed=seed, seconds=1_200.0)
     )
-    (tmp_path / "1.frames").write_text("")
+    assert kills >= 100
+    done = rounds_done(site.store)
+    check_the_three_nevers(site.problem, site.folder, done, seed, planned=planned)
+
+
+def test_the_check_itself_notices_a_forged_round(site: Site) -> None:
+
+    run(site.play(plan_for(site.problem, sigma=SIGMA), rounds=8, seed=2, keep_states=True))
+    (site.folder / "1.frames").write_text("")
     with pytest.raises(AssertionError):
-        check_the_three_nevers(paper, tmp_path, 8, 2)  # nobody witnessed anything
-    ((said,),) = sqlite(tmp_path / "run.db", "SELECT said FROM rounds WHERE k = 5")
+        check_the_three_nevers(site.problem, site.folder, 8, 2)  # nobody witnessed anything
+    ((said,),) = sqlite(site.store, "SELECT said FROM rounds WHERE k = 5")
     forged = said[:-1] + bytes([said[-1] ^ 1])  # another contribution of the last party
     write = "UPDATE rounds SET said = ?, said_seal = ? WHERE k = 5"
-    sqlite(tmp_path / "run.db", write, forged, seal(forged))
+    sqlite(site.store, write, forged, seal(forged))
     with pytest.raises(AssertionError, match="Not equal"):
-        check_the_three_nevers(paper, tmp_path, 8, 2)
+        check_the_three_nevers(site.problem, site.folder, 8, 2)

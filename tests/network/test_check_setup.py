@@ -9,28 +9,34 @@ import socket
 import sqlite3
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import msgspec
 import pytest
 from network_harness import plan_for, serving
 
-from sottovoce.cli import main, setup_checks
-from sottovoce.cli.services import AgentOptions, CloudOptions, HelperOptions
+from sottovoce.algorithm.dual_averaging import DualAveraging
+from sottovoce.cli import main, services, setup_checks
+from sottovoce.cli.serve import SeriesOptions, ServiceOptions
+from sottovoce.cli.services import AgentOptions, CloudOptions, HelperOptions, RelayOptions
 from sottovoce.cli.setup_checks import CHECKS, carry_out
 from sottovoce.network import identity
-from sottovoce.network.store import CloudStore
+from sottovoce.network.setup import make_config
+from sottovoce.network.store import SERIES, CloudStore, SeriesNote
 from sottovoce.privacy.ledger import Ledger
+from sottovoce.problem import gallery
 from sottovoce.problem.problem import Problem
 
 PAPER = Path(__file__).parents[2] / "examples" / "paper"
 NAMES = [f"x{i}" for i in range(1, 8)]
 
 
-def row(role: str, name: str, *given: Any, **more: Any) -> tuple[str, str]:
+def row(role: str, name: str, options: Any) -> tuple[str, str]:
     """Status and detail of one check."""
-    for check in CHECKS[role][1](*given, **more):
+    for check in CHECKS[role][1](options):
         if check[0] == name:
             found = carry_out(check)
             return found["status"], found["detail"]
@@ -51,7 +57,7 @@ def cloud(place: Path) -> Callable[..., tuple[str, str]]:
 
     def check(name: str, **changed: Any) -> tuple[str, str]:
         given = {"keys": place / "k", "store": str(place / "run.db"), "listen": "127.0.0.1:0"}
-        return row("cloud", name, PAPER, CloudOptions(**{**given, **changed}))
+        return row("cloud", name, CloudOptions(problem=PAPER, **{**given, **changed}))
 
     return check
 
@@ -65,7 +71,7 @@ def agent(place: Path) -> Callable[..., tuple[str, str]]:
 
     def check(name: str, **changed: Any) -> tuple[str, str]:
         given = {"keys": place / "k" / "agents" / "3", "cloud": "wss://127.0.0.1:1"}
-        return row("agent", name, file, AgentOptions(**{**given, **changed}))
+        return row("agent", name, AgentOptions(file=file, **{**given, **changed}))
 
     return check
 
@@ -109,15 +115,17 @@ def test_a_service_of_series_names_what_each_of_them_lacks(place: Path) -> None:
     other = f"[series.b]\nstore = 'b.db'\npublic = 'now.toml'\n{shared}"
     file.write_text(f"[series.a]\nstore = 'a.db'\n{shared}{other}")
     ledger = Ledger(place / "l.db")
-    assert row("serve", "a: budgets", file, "info")[0] == "missing"
+    assert row("serve", "a: budgets", ServiceOptions(file=file))[0] == "missing"
     ledger.grant(NAMES[:6], 2, 0.05, hide="trajectory", radius=1)
-    status, detail = row("serve", "a: budgets", file, "info")
+    status, detail = row("serve", "a: budgets", ServiceOptions(file=file))
     assert (status, detail.startswith("1 agents would sit out")) == ("warning", True)
     ledger.grant(NAMES[6:], 2, 0.05, hide="trajectory", radius=1)
-    assert row("serve", "b: budgets", file, "info")[0] == "ok"
-    assert row("serve", "a: public data", file, "info") == ("ok", "none")
-    assert "cap" in row("serve", "b: public data", file, "info")[1]
-    assert row("serve", "b: public data", file, "info")[0] == "missing"
+    assert row("serve", "a: budgets", ServiceOptions(file=file))[0] == "ok"
+    # What is planned has the numbers that the run would have.
+    assert "cap" in row("serve", "b: promise", ServiceOptions(file=file))[1]
+    assert row("serve", "a: public data", ServiceOptions(file=file)) == ("ok", "none")
+    assert "cap" in row("serve", "b: public data", ServiceOptions(file=file))[1]
+    assert row("serve", "b: public data", ServiceOptions(file=file))[0] == "missing"
 
 
 def test_budgets_that_are_spent_are_missing_and_none_at_all_is_a_warning(
@@ -157,6 +165,42 @@ def test_a_store_that_halted_or_is_lost_or_of_another_role_is_missing(
     assert cloud("store", store=str(place / "new.db")) == ("ok", f"{place / 'new.db'} will be made")
 
 
+def stored(options: SeriesOptions) -> str:
+    checks = dict(setup_checks._of_store(options.store, "cloud", options))
+    return carry_out(("store", checks["store"]))["status"]
+
+
+def test_a_store_of_a_run_that_is_over_or_of_a_series_is_not_that_of_a_run_to_come(
+    cloud: Callable[..., tuple[str, str]], place: Path
+) -> None:
+    plan = plan_for(gallery.paper())
+    config = make_config(plan, DualAveraging(), rounds=5, noise="secure", run_id="r")
+    store = CloudStore(place / "run.db")
+    store.pin(config)
+    store.end("done")
+    store.close()
+    status, detail = cloud("store")
+    assert (status, "are over" in detail) == ("warning", True)
+    note = msgspec.msgpack.encode(SeriesNote(name="a", origin="o", created=0.0, number=2))
+    store = CloudStore(place / "series.db")
+    store.put(SERIES, note)
+    store.close()
+    assert cloud("store", store=str(place / "series.db"))[0] == "missing"
+    given: dict[str, Any] = {"problem": PAPER, "keys": place / "k"}
+    given |= {"store": str(place / "series.db")}
+    for runs, status in ((None, "ok"), (3, "ok"), (2, "warning")):
+        assert stored(SeriesOptions(**given, runs=runs)) == status
+    assert stored(SeriesOptions(**given | {"store": str(place / "run.db")})) == "missing"
+
+
+def test_a_bad_deadline_is_refused_before_anything_is_planned(
+    cloud: Callable[..., tuple[str, str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(services, "load", lambda *_, **__: pytest.fail("it plans"))
+    for bad in ({"deadline": "soon"}, {"deadline": "0s"}, {"apply_after": "1 h"}, {"stall": "0"}):
+        assert cloud("promise", **bad)[0] == "missing"
+
+
 def test_keys_that_others_read_or_that_are_gone_are_missing(
     cloud: Callable[..., tuple[str, str]], agent: Callable[..., tuple[str, str]], place: Path
 ) -> None:
@@ -172,20 +216,21 @@ def test_keys_that_others_read_or_that_are_gone_are_missing(
 def test_a_certificate_of_another_agent_or_role_is_missing(
     agent: Callable[..., tuple[str, str]], place: Path
 ) -> None:
-    assert agent("certificate")[0] == "ok"
-    status, detail = agent("certificate", keys=place / "k" / "operator")
+    assert agent("certificate for the cloud")[0] == "ok"
+    status, detail = agent("certificate for the cloud", keys=place / "k" / "operator")
     assert (status, "must speak for 3, got ['sottovoce:operator']" in detail) == ("missing", True)
-    helper = HelperOptions(keys=place / "k", store=str(place / "h.db"))
-    assert row("helper", "certificate", PAPER, helper)[0] == "missing"
+    helper = HelperOptions(problem=PAPER, keys=place / "k", store=str(place / "h.db"))
+    assert row("helper", "certificate", helper)[0] == "missing"
     identity.create_keys(place / "other", agents=1)
     shutil.copy(place / "k" / "server.pem", place / "other" / "server.pem")
-    options = CloudOptions(keys=place / "other", store=str(place / "run.db"))
-    assert "must be of the authority" in row("cloud", "certificate", PAPER, options)[1]
+    options = CloudOptions(problem=PAPER, keys=place / "other", store=str(place / "run.db"))
+    assert "must be of the authority" in row("cloud", "certificate", options)[1]
     assert agent("cloud and clock", cloud="wss://127.0.0.1:port")[0] == "missing"
-    relay = {"cloud": "wss://127.0.0.1:1", "listen": "127.0.0.1:0", "health_listen": None}
-    name, beside = "certificate for the cloud", place / "k" / "agents" / "3"
-    assert row("relay", name, PAPER, agents="3", keys=beside, **relay)[0] == "ok"
-    assert row("relay", name, PAPER, agents="3-4", keys=beside, **relay)[0] == "missing"
+    beside = place / "k" / "agents" / "3"
+    relay = RelayOptions(problem=PAPER, cloud="wss://127.0.0.1:1", agents="3", keys=beside)
+    name = "certificate for the cloud"
+    assert row("relay", name, relay)[0] == "ok"
+    assert row("relay", name, replace(relay, agents="3-4"))[0] == "missing"
 
 
 @pytest.mark.parametrize(
@@ -201,7 +246,7 @@ def test_certificates_are_held_against_this_machines_clock(
 ) -> None:
     now = time.time() + 86400 * days
     monkeypatch.setattr(time, "time", lambda: now)
-    found, detail = agent("certificate")
+    found, detail = agent("certificate for the cloud")
     assert (found, words in detail) == (status, True)
 
 
@@ -229,10 +274,10 @@ def test_a_disk_without_room_and_a_folder_that_others_read(
 def test_problems_that_do_not_load_and_promises_that_cannot_be_kept_are_missing(
     cloud: Callable[..., tuple[str, str]], place: Path
 ) -> None:
-    helper = HelperOptions(keys=place / "k", store=str(place / "h.db"))
-    assert row("helper", "problem", place, helper)[0] == "missing"
+    helper = HelperOptions(problem=PAPER, keys=place / "k", store=str(place / "h.db"))
+    assert row("helper", "problem", replace(helper, problem=place))[0] == "missing"
     assert cloud("promise", straggler="hold")[0] == "missing"
-    assert "mask.key" in row("helper", "masks", PAPER, helper)[1]
+    assert "mask.key" in row("helper", "masks", helper)[1]
 
 
 def test_a_private_file_that_does_not_load_is_not_quoted(

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from network_harness import completed, member, plan_for, play, run, serving, some_rounds
+from network_harness import Site, completed, member, plan_for, play, run, serving, some_rounds
 from scipy import stats
 
 from databases import sqlite
@@ -59,24 +59,22 @@ def test_with_the_same_seed_the_iterates_equal_those_of_solve(
     assert np.any(result.price > 0)  # the noise took part
 
 
-def test_a_series_of_two_runs_equals_simulate_and_its_start_is_part_of_the_configuration(
-    paper: Problem, keys: Path, tmp_path: Path
-) -> None:
-    plan = plan_for(paper)
+def test_a_series_of_two_runs_equals_simulate_and_pins_its_start(site: Site) -> None:
+    plan = site.plan()
     results: list[Any] = []
     for name in ("first", "second"):
-        (tmp_path / name).mkdir()
+        (site.folder / name).mkdir()
         warm = results[-1][0].memory if results else None
         settings: dict[str, Any] = {"rounds": 20, "seed": 3, "warm_start": warm}
-        results.append(run(play(paper, plan, keys, tmp_path / name, **settings)))
-    alone = simulate(paper, plan, rounds=20, seed=3)
-    both = simulate(paper, plan, rounds=20, seed=3, warm_start=alone)
+        results.append(run(play(site.problem, plan, site.keys, site.folder / name, **settings)))
+    alone = simulate(site.problem, plan, rounds=20, seed=3)
+    both = simulate(site.problem, plan, rounds=20, seed=3, warm_start=alone)
     np.testing.assert_array_equal(results[1][1], both.x[0])
     np.testing.assert_array_equal(results[1][0].price, both.price[0])
 
     async def again(warm: Any) -> None:
         async with serving(
-            plan, keys, tmp_path / "second" / "run.db", rounds=20, seed=3, warm_start=warm
+            plan, site.keys, site.folder / "second" / "run.db", rounds=20, seed=3, warm_start=warm
         ):
             pass
 
@@ -86,14 +84,14 @@ def test_a_series_of_two_runs_equals_simulate_and_its_start_is_part_of_the_confi
             run(again(other))
 
 
-def test_files_that_a_finished_run_left_say_what_to_do_about_a_second(
-    paper: Problem, keys: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+def test_files_of_a_finished_run_say_what_to_do(
+    site: Site, caplog: pytest.LogCaptureFixture
 ) -> None:
-    plan = plan_for(paper)
+    plan = site.plan()
 
     async def once(store: str) -> None:
-        async with serving(plan, keys, tmp_path / store, rounds=3) as cloud:
-            await completed(cloud, member(paper, ALL, cloud, keys, tmp_path))
+        async with serving(plan, site.keys, site.folder / store, rounds=3) as cloud:
+            await completed(cloud, site.member(cloud, *ALL))
 
     run(once("first.db"))
     words = (
@@ -102,9 +100,9 @@ def test_files_that_a_finished_run_left_say_what_to_do_about_a_second(
     )
 
     async def refused() -> None:
-        async with serving(plan, keys, tmp_path / "second.db", rounds=3) as cloud:
+        async with serving(plan, site.keys, site.folder / "second.db", rounds=3) as cloud:
             with pytest.raises(RefusedError, match=words):
-                await member(paper, ALL, cloud, keys, tmp_path).run()
+                await site.member(cloud, *ALL).run()
 
     run(refused())
     with caplog.at_level(logging.WARNING, logger="sottovoce.network"):
@@ -112,18 +110,16 @@ def test_files_that_a_finished_run_left_say_what_to_do_about_a_second(
     (warned,) = (r for r in caplog.records if r.levelno >= logging.WARNING)
     assert warned.getMessage() == "run-over"
     assert "a new run needs a new store" in warned.fields["reason"]  # type: ignore[attr-defined]
-    assert summarise(tmp_path / "first.db").rounds == 3
+    assert summarise(site.folder / "first.db").rounds == 3
 
 
-def test_secure_runs_differ_and_store_integers_whose_noise_has_the_right_size(
-    paper: Problem, keys: Path, tmp_path: Path
-) -> None:
-    plan = plan_for(paper, sigma=4.0)
+def test_secure_runs_differ_and_store_integers_whose_noise_has_the_right_size(site: Site) -> None:
+    plan = plan_for(site.problem, sigma=4.0)
     kept = []
     for name in ("a", "b"):
-        (tmp_path / name).mkdir()
-        run(play(paper, plan, keys, tmp_path / name, rounds=60, keep_states=True))
-        kept.append(transcript(tmp_path / name / "run.db"))
+        (site.folder / name).mkdir()
+        run(play(site.problem, plan, site.keys, site.folder / name, rounds=60, keep_states=True))
+        kept.append(transcript(site.folder / name / "run.db"))
     releases = np.concatenate([run.multiples for run in kept])
     # No release came twice: of 120 with 4 draws of 27 bits each, false alarms below 1e-29.
     assert len({row.tobytes() for row in releases}) == 120
@@ -135,12 +131,10 @@ def test_secure_runs_differ_and_store_integers_whose_noise_has_the_right_size(
     assert low < np.square(noise).sum() < high
 
 
-def test_prices_that_the_cloud_does_not_remember_are_refused(
-    paper: Problem, keys: Path, tmp_path: Path
-) -> None:
+def test_prices_that_the_cloud_does_not_remember_are_refused(site: Site) -> None:
     settings: dict[str, Any] = {"rounds": 100_000, "parties": [ALL]}
-    run(some_rounds(paper, plan_for(paper), keys, tmp_path, 3, **settings))
-    store = tmp_path / "run.db"
+    run(site.some_rounds(site.plan(), 3, **settings))
+    store = site.store
     config = summarise(store).config
     assert config is not None
     digest, price = config.hash, pack(np.full(4, 0.125))
@@ -150,19 +144,17 @@ def test_prices_that_the_cloud_does_not_remember_are_refused(
         digest = next_digest(digest, k, price, release)
         mark = seal(k.to_bytes(8, "little"), price, release, digest, b"")
         sqlite(store, write, price, digest, mark, k)
-    (tmp_path / "run.db.mark").unlink()
+    (site.folder / "run.db.mark").unlink()
     with pytest.raises(StoreError, match="remembered other prices than those of round"):
-        run(some_rounds(paper, plan_for(paper), keys, tmp_path, 5, **settings))
+        run(site.some_rounds(site.plan(), 5, **settings))
 
 
 @pytest.mark.parametrize(
     "change", ["DELETE FROM {}", "UPDATE {} SET value = ?, seal = ?"], ids=["lost", "older"]
 )
-def test_a_store_without_what_its_cloud_remembered_last_is_refused(
-    change: str, paper: Problem, keys: Path, tmp_path: Path
-) -> None:
+def test_a_store_without_what_its_cloud_remembered_last_is_refused(site: Site, change: str) -> None:
     settings: dict[str, Any] = {"rounds": 100_000, "parties": [ALL]}
-    where, store = (paper, plan_for(paper), keys, tmp_path), tmp_path / "run.db"
+    where, store = (site.problem, site.plan(), site.keys, site.folder), site.store
     run(some_rounds(*where, 3, **settings))
     (older,) = sqlite(store, "SELECT value, seal FROM notes WHERE name = 'memory'")
     run(some_rounds(*where, 6, **settings))
@@ -172,12 +164,10 @@ def test_a_store_without_what_its_cloud_remembered_last_is_refused(
         run(some_rounds(*where, 9, **settings))
 
 
-def test_a_restart_takes_no_step_again(
-    paper: Problem, keys: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_restart_takes_no_step_again(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     """So it takes no time, and no processor can come to other prices."""
     settings: dict[str, Any] = {"rounds": 100_000, "parties": [ALL]}
-    run(some_rounds(paper, plan_for(paper), keys, tmp_path, 9, **settings))
+    run(site.some_rounds(site.plan(), 9, **settings))
 
     def never(*_: Any, **__: Any) -> None:
         raise AssertionError("a step was taken")
@@ -185,19 +175,17 @@ def test_a_restart_takes_no_step_again(
     monkeypatch.setattr(PriceState, "take", never)
 
     async def start() -> int:
-        async with serving(plan_for(paper), keys, tmp_path / "run.db", rounds=100_000) as cloud:
+        async with site.serving(rounds=100_000) as cloud:
             return cloud.round
 
     assert run(start()) >= 9
 
 
-def test_prices_that_run_away_end_the_run_as_failed_for_good(
-    paper: Problem, keys: Path, tmp_path: Path
-) -> None:
-    plan = plan_for(paper)
+def test_prices_that_run_away_end_the_run_as_failed_for_good(site: Site) -> None:
+    plan = site.plan()
 
     async def main() -> None:
-        async with serving(plan, keys, tmp_path / "run.db", rounds=8) as cloud:
+        async with site.serving(plan, rounds=8) as cloud:
             turn = cloud._runner._rounds._state.take
 
             def wild(k: int, y: Any) -> Any:
@@ -206,7 +194,7 @@ def test_prices_that_run_away_end_the_run_as_failed_for_good(
                 return turn(k, y)
 
             cloud._runner._rounds._state.take = wild  # type: ignore[method-assign]
-            task = asyncio.create_task(member(paper, ALL, cloud, keys, tmp_path).run())
+            task = asyncio.create_task(site.member(cloud, *ALL).run())
             with pytest.raises(DivergedError, match="round 4"):
                 await cloud.finished()
             with pytest.raises(RefusedError) as caught:
@@ -215,67 +203,61 @@ def test_prices_that_run_away_end_the_run_as_failed_for_good(
 
     run(main())
     assert DivergedError(4).exit_code == 2
-    summary = summarise(tmp_path / "run.db")
+    summary = summarise(site.store)
     assert (summary.status, summary.rounds) == ("failed", 3)
     assert summary.reason == "prices diverged in round 4"
     with pytest.raises(HaltedError, match="has failed for good"):
         run(main())
 
 
-def test_a_store_rolled_back_to_a_backup_halts_the_run_for_good(
-    paper: Problem, keys: Path, tmp_path: Path
-) -> None:
+def test_a_store_rolled_back_to_a_backup_halts_the_run_for_good(site: Site) -> None:
     async def more(until: int) -> None:
-        await some_rounds(paper, plan_for(paper), keys, tmp_path, until, rounds=1_000)
+        await site.some_rounds(site.plan(), until, rounds=1_000)
 
     run(more(5))
-    backup = {name: (tmp_path / name).read_bytes() for name in ("run.db", "run.db.mark")}
+    backup = {name: (site.folder / name).read_bytes() for name in ("run.db", "run.db.mark")}
     run(more(20))
-    (tmp_path / "run.db").write_bytes(backup["run.db"])
+    (site.store).write_bytes(backup["run.db"])
     with pytest.raises(StoreError, match="lost"):
         run(more(900))
-    (tmp_path / "run.db.mark").write_bytes(backup["run.db.mark"])
+    (site.folder / "run.db.mark").write_bytes(backup["run.db.mark"])
     with pytest.raises(HaltedError, match="rolled back"):
         run(more(900))
-    assert summarise(tmp_path / "run.db").status == "halted"
+    assert summarise(site.store).status == "halted"
     with pytest.raises(HaltedError):
         run(more(900))
 
 
-def test_a_restarted_cloud_holds_an_agent_that_never_came_back(
-    paper: Problem, keys: Path, tmp_path: Path
-) -> None:
+def test_a_restarted_cloud_holds_an_agent_that_never_came_back(site: Site) -> None:
     settings: dict[str, Any] = {"rounds": 100_000, "straggler": "hold", "deadline": 0.05}
-    plan = plan_for(paper, hide=Offset(radius=1.0, rounds=100_000))
-    run(some_rounds(paper, plan, keys, tmp_path, 3, **settings))
-    done = summarise(tmp_path / "run.db").rounds
+    plan = plan_for(site.problem, hide=Offset(radius=1.0, rounds=100_000))
+    run(site.some_rounds(plan, 3, **settings))
+    done = summarise(site.store).rounds
     most = [[i] for i in ALL[:-1]]
-    run(some_rounds(paper, plan, keys, tmp_path, done + 3, parties=most, **settings))
-    assert summarise(tmp_path / "run.db").held >= 3
+    run(site.some_rounds(plan, done + 3, parties=most, **settings))
+    assert summarise(site.store).held >= 3
 
 
-def test_a_run_takes_its_place_in_the_ledger_once_or_not_at_all(
-    paper: Problem, keys: Path, tmp_path: Path
-) -> None:
-    plan = plan_for(paper)  # costs every agent mu = 0.5
-    ledger = Ledger(tmp_path / "ledger.db")
-    names = paper.cloud.agent_labels()
+def test_a_run_takes_its_place_in_the_ledger_once_or_not_at_all(site: Site) -> None:
+    plan = site.plan()  # costs every agent mu = 0.5
+    ledger = Ledger(site.folder / "ledger.db")
+    names = site.problem.cloud.agent_labels()
     ledger.grant(names, np.log(3), 0.05, hide="trajectory", radius=1.0)
     for name in ("one", "two"):
-        (tmp_path / name).mkdir()
+        (site.folder / name).mkdir()
 
     async def start(store: Path) -> None:
-        async with serving(plan, keys, store, rounds=5, ledger=ledger):
+        async with serving(plan, site.keys, store, rounds=5, ledger=ledger):
             pass
 
-    run(start(tmp_path / "run.db"))
-    run(start(tmp_path / "run.db"))
+    run(start(site.store))
+    run(start(site.store))
     assert ledger.spent("x1") == 0.5
-    run(start(tmp_path / "other.db"))
+    run(start(site.folder / "other.db"))
     assert ledger.spent("x1") == pytest.approx(np.sqrt(0.5))
     with pytest.raises(BudgetError):
-        run(start(tmp_path / "third.db"))
-    assert summarise(tmp_path / "third.db").rounds == 0
+        run(start(site.folder / "third.db"))
+    assert summarise(site.folder / "third.db").rounds == 0
 
 
 @pytest.mark.parametrize(
@@ -291,31 +273,27 @@ def test_a_run_takes_its_place_in_the_ledger_once_or_not_at_all(
         *({"rounds": 5, "apply_after": wrong} for wrong in (-1.0, 601.0, math.nan)),
     ],
 )
-async def test_requests_that_cannot_be_met_are_refused(
-    settings: dict[str, Any], paper: Problem, keys: Path, tmp_path: Path
-) -> None:
-    plan = plan_for(paper, hide=Trajectory(radius=1.0, rounds=10))
+async def test_requests_that_no_run_meets_are_refused(site: Site, settings: dict[str, Any]) -> None:
+    plan = plan_for(site.problem, hide=Trajectory(radius=1.0, rounds=10))
 
     with pytest.raises(InputError, match=list(settings)[-1]):
-        Cloud(plan, keys=keys, store=tmp_path / "run.db", **settings)
+        Cloud(plan, keys=site.keys, store=site.store, **settings)
 
 
-async def test_an_undernoised_plan_is_never_served(
-    paper: Problem, keys: Path, tmp_path: Path
-) -> None:
-    undernoised = replace(plan_for(paper), certified=False)
+async def test_an_undernoised_plan_is_never_served(site: Site) -> None:
+    undernoised = replace(site.plan(), certified=False)
     with pytest.raises(PrivacyError):
-        Cloud(undernoised, rounds=5, keys=keys, store=tmp_path / "run.db")
+        Cloud(undernoised, rounds=5, keys=site.keys, store=site.store)
 
 
-async def test_agents_refuse_simulated_noise_and_other_problems(
-    paper: Problem, coupled: Problem, keys: Path, tmp_path: Path
+async def test_agents_refuse_simulated_noise_or_other_problems(
+    site: Site, coupled: Problem
 ) -> None:
-    async with serving(plan_for(paper), keys, tmp_path / "run.db", rounds=5, seed=1) as cloud:
+    async with site.serving(rounds=5, seed=1) as cloud:
         with pytest.raises(RefusedError, match="simulated"):
-            await member(paper, [1], cloud, keys, tmp_path).run()
+            await site.member(cloud, 1).run()
         with pytest.raises(RefusedError, match="another problem") as caught:
-            await member(coupled, [3], cloud, keys, tmp_path, allow_simulated=True).run()
+            await member(coupled, [3], cloud, site.keys, site.folder, allow_simulated=True).run()
         assert caught.value.code is Code.OTHER_RUN
 
 
@@ -332,13 +310,13 @@ async def test_a_sum_beyond_the_samplers_reach_is_refused_before_a_budget_is_spe
     assert ledger.history() == ()
 
 
-def test_an_error_inside_a_round_ends_the_run_and_a_restart_continues_it(
-    paper: Problem, keys: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_an_error_in_a_round_ends_a_cloud_not_a_run(
+    site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    plan = plan_for(paper)
+    plan = site.plan()
 
     async def broken() -> None:
-        async with serving(plan, keys, tmp_path / "run.db", rounds=8) as cloud:
+        async with site.serving(plan, rounds=8) as cloud:
             real = cloud._store.commit
 
             def fail(record: Record, released: Released) -> None:
@@ -348,13 +326,13 @@ def test_an_error_inside_a_round_ends_the_run_and_a_restart_continues_it(
 
             monkeypatch.setattr(cloud._store, "commit", fail)
             with pytest.raises(StoreError, match="full"):
-                await completed(cloud, member(paper, ALL, cloud, keys, tmp_path))
+                await completed(cloud, site.member(cloud, *ALL))
 
     async def mended() -> None:
-        async with serving(plan, keys, tmp_path / "run.db", rounds=8) as cloud:
+        async with site.serving(plan, rounds=8) as cloud:
             assert cloud.round == 3
-            await completed(cloud, member(paper, ALL, cloud, keys, tmp_path))
+            await completed(cloud, site.member(cloud, *ALL))
 
     run(broken())
     run(mended())
-    assert summarise(tmp_path / "run.db").status == "done"
+    assert summarise(site.store).status == "done"

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from network_harness import free_port, member, plan_for, serving
+from network_harness import Site, free_port, member, plan_for, serving
 from test_agent_js import agent_js as agent_js
 from test_agent_js import command
 
@@ -26,6 +26,7 @@ from sottovoce.network.protocol.messages import Code
 from sottovoce.problem.problem import Problem
 
 COMMAND = (sys.executable, "-c", "from sottovoce.cli import main; main()")
+CLIENT = str(Path(__file__).with_name("independent_client.py"))
 Start = Callable[[int], Awaitable[object]]
 
 
@@ -69,8 +70,8 @@ def ours(problem: Problem, keys: Path, folder: Path) -> Start:
     return start
 
 
-async def test_an_agent_of_ours_passes(paper: Problem, keys: Path, tmp_path: Path) -> None:
-    checks = await played(keys, ours(paper, keys, tmp_path))
+async def test_an_agent_of_ours_passes(site: Site) -> None:
+    checks = await played(site.keys, ours(site.problem, site.keys, site.folder))
     assert failed(checks) == []
     assert len(checks) > 40
 
@@ -83,12 +84,7 @@ async def test_an_agent_of_ours_passes(paper: Problem, keys: Path, tmp_path: Pat
     ],
 )
 async def test_an_agent_that_breaks_a_rule_fails_by_name(
-    broken: str,
-    named: str,
-    paper: Problem,
-    keys: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    site: Site, broken: str, named: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Broken(AgentMachine):  # type: ignore[misc]
         def _missed(self, spoke: int) -> Any:
@@ -99,7 +95,7 @@ async def test_an_agent_that_breaks_a_rule_fails_by_name(
             return super()._check_round(message) if check else self._round(message)
 
     monkeypatch.setattr("sottovoce.network.agent.AgentMachine", Broken)
-    checks = await played(keys, ours(paper, keys, tmp_path), patience=3.0)
+    checks = await played(site.keys, ours(site.problem, site.keys, site.folder), patience=3.0)
     assert named in failed(checks)
 
 
@@ -112,9 +108,19 @@ async def test_nobody_who_comes_is_a_failure(keys: Path) -> None:
     assert checks[-1].seen == "no agent came within 0.2 s"
 
 
-async def test_the_agent_in_javascript_passes_the_command(
-    agent_js: Path, keys: Path, tmp_path: Path
-) -> None:
+async def test_the_independent_client_takes_part_until_it_must_reconnect(keys: Path) -> None:
+    async def start(port: int) -> None:
+        words = [sys.executable, CLIENT, str(port), str(keys / "agents" / "4")]
+        process = await asyncio.create_subprocess_exec(*words, stderr=asyncio.subprocess.DEVNULL)
+        await process.wait()
+
+    checks = await played(keys, start, patience=3.0)
+    assert failed(checks)[-1] == "it takes part to the end"
+    passed = [check.name for check in checks if check.passed]
+    assert {"hello of a new agent", "the contribution after round 3"} <= set(passed)
+
+
+async def test_the_javascript_agent_passes(agent_js: Path, keys: Path, tmp_path: Path) -> None:
     words = ["conformance", "cloud", "--keys", str(keys), "--listen", "127.0.0.1:0", "--json"]
     pipe = asyncio.subprocess.PIPE
     script = await asyncio.create_subprocess_exec(*COMMAND, *words, stdout=pipe, stderr=pipe)
@@ -141,24 +147,22 @@ async def visited(keys: Path, problem: Problem, folder: Path) -> list[CheckOutco
         return await ScriptedAgent(url, keys / "agents" / "1-7", everybody, patience=10.0).play()
 
 
-async def test_a_cloud_of_ours_passes(paper: Problem, keys: Path, tmp_path: Path) -> None:
-    checks = await visited(keys, paper, tmp_path)
+async def test_a_cloud_of_ours_passes(site: Site) -> None:
+    checks = await visited(site.keys, site.problem, site.folder)
     assert failed(checks) == []
     assert len(checks) > 40
 
 
-async def test_the_command_tests_a_cloud_and_its_exit_code_says_how_it_went(
-    paper: Problem, keys: Path, tmp_path: Path
-) -> None:
+async def test_the_command_tests_a_cloud_and_its_exit_code_says_how_it_went(site: Site) -> None:
     async def commanded(port: int, *more: str) -> tuple[int | None, Any]:
         words = ["conformance", "agent", "--cloud", f"wss://127.0.0.1:{port}", "--json", *more]
-        words += ["--agents", "1-7", "--keys", str(keys / "agents" / "1-7")]
+        words += ["--agents", "1-7", "--keys", str(site.keys / "agents" / "1-7")]
         pipe = asyncio.subprocess.PIPE
         script = await asyncio.create_subprocess_exec(*COMMAND, *words, stdout=pipe)
         output, _ = await script.communicate()
         return script.returncode, json.loads(output)
 
-    async with serving(plan_for(paper), keys, tmp_path / "run.db", rounds=9) as cloud:
+    async with site.serving(rounds=9) as cloud:
         code, told = await commanded(cloud.port)
     assert (code, told["failed"]) == (0, 0)
     assert {"name": "a flood: flood", "passed": True, "seen": ""} in told["checks"]
@@ -168,7 +172,7 @@ async def test_the_command_tests_a_cloud_and_its_exit_code_says_how_it_went(
 
 
 async def test_a_cloud_that_breaks_rules_fails_by_name(
-    paper: Problem, keys: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     object_to = CloudMachine._object
 
@@ -179,7 +183,7 @@ async def test_a_cloud_that_breaks_rules_fails_by_name(
     monkeypatch.setattr(CloudMachine, "_object", silent)
     server = "sottovoce.network.transport.server.Server._require_version"
     monkeypatch.setattr(server, lambda self, request: None)
-    checks = await visited(keys, paper, tmp_path)
+    checks = await visited(site.keys, site.problem, site.folder)
     assert failed(checks) == [
         "asked for no version, it refuses with 426",
         "asked for sottovoce.0, it refuses with 426",
@@ -187,11 +191,9 @@ async def test_a_cloud_that_breaks_rules_fails_by_name(
     ]
 
 
-async def test_a_cloud_that_refuses_the_keys_is_a_failure_and_no_traceback(
-    paper: Problem, keys: Path, tmp_path: Path
-) -> None:
-    async with serving(plan_for(paper), keys, tmp_path / "run.db", rounds=9) as cloud:
-        url, own = f"wss://127.0.0.1:{cloud.port}", keys / "operator"
+async def test_a_cloud_that_refuses_the_keys_is_a_failure_and_no_traceback(site: Site) -> None:
+    async with site.serving(rounds=9) as cloud:
+        url, own = f"wss://127.0.0.1:{cloud.port}", site.keys / "operator"
         checks = await ScriptedAgent(url, own, (1,), patience=5.0).play()
     assert failed(checks)[-1] == "it takes part to the end"
     assert checks[-1].seen == "the cloud refuses the handshake (HTTP 403)"

@@ -36,7 +36,7 @@ def test_the_image_runs_a_role_as_no_privileged_user() -> None:
     assert [int(line.split()[1]) for line in final if line.startswith("USER")] == [10001]
 
 
-def test_cloud_and_gateway_run_as_the_compose_file_starts_them(
+def test_the_compose_file_starts_cloud_and_gateway(
     services: dict[str, Any], tmp_path: Path
 ) -> None:
     problem = sv.gallery.chargers(100, hours=3)

@@ -11,7 +11,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from network_harness import free_port, member, plan_for, serving
+from network_harness import Site, free_port
 
 from sottovoce.network.agent import AgentStore
 from sottovoce.network.failures import DiskError
@@ -22,7 +22,6 @@ from sottovoce.network.observe.logs import LINES, PERIOD_SECONDS, LogRateLimiter
 from sottovoce.network.protocol.actions import Memory
 from sottovoce.network.protocol.messages import Code
 from sottovoce.problem.files.save import save_problem
-from sottovoce.problem.problem import Problem
 
 START = Memory(x=b"\0" * 8, answer=b"\0" * 8)
 COMMAND = (sys.executable, "-c", "from sottovoce.cli import main; main()")
@@ -37,27 +36,26 @@ def wait_for(process: subprocess.Popen[str], word: str) -> None:
     raise AssertionError(f"ended with {process.wait()} without {word!r}")
 
 
-def test_sigterm_and_sighup_end_cloud_and_agent_cleanly(
-    paper: Problem, keys: Path, tmp_path: Path
-) -> None:
-    save_problem(paper, tmp_path / "p")
+def test_sigterm_and_sighup_end_cloud_and_agent_cleanly(site: Site) -> None:
+    save_problem(site.problem, site.folder / "p")
     port = free_port()
-    cloud_words = ("cloud", tmp_path / "p", "--keys", keys, "--store", tmp_path / "run.db")
-    own = ("agent", tmp_path / "p" / "agents" / "1.toml", "--keys", keys / "agents" / "1")
-    address = ("--cloud", f"wss://127.0.0.1:{port}", "--state", tmp_path / "1.state")
+    cloud_words = ("cloud", site.folder / "p", "--keys", site.keys, "--store", site.store)
+    own = ("agent", site.folder / "p" / "agents" / "1.toml", "--keys", site.keys / "agents" / "1")
+    address = ("--cloud", f"wss://127.0.0.1:{port}", "--state", site.folder / "1.state")
     with (
         _start(*cloud_words, "--listen", f"127.0.0.1:{port}") as cloud,
         _start(*own, *address) as agent,
     ):
         wait_for(cloud, "listening")
         wait_for(agent, "joined")
+        assert (site.folder / "1.state-wal").exists()
         agent.send_signal(signal.SIGHUP)
         assert agent.wait(30) == -signal.SIGHUP
         cloud.send_signal(signal.SIGTERM)
         assert cloud.wait(30) == -signal.SIGTERM
-    assert (tmp_path / "run.db").stat().st_size > 0
-    assert not (tmp_path / "run.db-wal").exists()
-    AgentStore(tmp_path / "1.state", START).close()
+    assert site.store.stat().st_size > 0
+    assert not list(site.folder.glob("*-wal"))  # both stores were closed
+    AgentStore(site.folder / "1.state", START).close()
 
 
 def _start(*words: object) -> subprocess.Popen[str]:
@@ -65,7 +63,7 @@ def _start(*words: object) -> subprocess.Popen[str]:
 
 
 async def test_a_clock_that_jumps_stops_no_agent(
-    paper: Problem, keys: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ahead = SimpleNamespace(time=lambda: time.time() + 4e8, monotonic=time.monotonic)
     objection = Authorization.objection
@@ -75,8 +73,8 @@ async def test_a_clock_that_jumps_stops_no_agent(
             clock.setattr(certificates_module, "time", ahead)
             return objection(self, identity)
 
-    async with serving(plan_for(paper), keys, tmp_path / "run.db", rounds=3) as cloud:
-        task = asyncio.create_task(member(paper, ALL[:1], cloud, keys, tmp_path).run())
+    async with site.serving(rounds=3) as cloud:
+        task = asyncio.create_task(site.member(cloud, *ALL[:1]).run())
         while len(cloud._machine.present) == 0:
             await asyncio.sleep(0.01)
         with monkeypatch.context() as patch:
@@ -86,7 +84,7 @@ async def test_a_clock_that_jumps_stops_no_agent(
             await asyncio.sleep(0.5)
             assert not task.done()
             assert cloud._metrics.refused[Code.EXPIRED] > 0
-        others = [member(paper, [i], cloud, keys, tmp_path).run() for i in ALL[1:]]
+        others = [site.member(cloud, i).run() for i in ALL[1:]]
         await asyncio.gather(task, *others)
 
 

@@ -5,16 +5,14 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from network_harness import (
     MachineRun,
+    Site,
     contributed,
-    halves,
-    member,
     parts_at,
     plan_for,
     run,
@@ -34,7 +32,7 @@ from sottovoce.network.protocol.actions import Commit, Part, Record, Wait
 from sottovoce.network.protocol.cloud_machine import CloudPhase
 from sottovoce.network.protocol.codec import MaskName, join_mask, pack_whole
 from sottovoce.network.protocol.collected import ContributionTotals
-from sottovoce.network.protocol.messages import Code, Done, Welcome
+from sottovoce.network.protocol.messages import Code, Done
 from sottovoce.network.round_arithmetic import Rounds, SimulatedSampler, noisy_sigma
 from sottovoce.network.setup import fallbacks_of, parties_of, ranges_of
 from sottovoce.network.store import CloudStore, summarise
@@ -161,19 +159,6 @@ def test_a_run_that_waits_or_holds_counts_no_fallback(straggler: Any) -> None:
     assert table.records == {}
 
 
-def test_who_was_absent_has_no_gap_where_its_fallback_counted() -> None:
-    table = Answering(straggler="fallback")
-    table.seat_all()
-    table.round(1)
-    table.machine.disconnect(2)
-    for k in (2, 3):
-        table.send(1, k, 1)
-        table.send(3, k, 4)
-        table.do(table.machine.deadline(k))
-    (welcome,) = (m for m in messages(table.join(4, 2, k=1), 4) if isinstance(m, Welcome))
-    assert (welcome.round, welcome.spoke) == (4, 1)
-
-
 def test_a_run_of_absences_alone_ends_and_says_so_to_who_comes_late() -> None:
     table = Answering(straggler="fallback")
     for k in range(1, table.setup.rounds + 1):
@@ -191,7 +176,7 @@ def fallback_states(plan: sv.NoisePlan) -> Array:
 
 
 @pytest.mark.parametrize("name", ["paper", "coupled"])
-def test_a_fallback_is_the_contribution_of_the_public_point_nearest_0(
+def test_a_fallback_is_that_of_the_public_point_0(
     name: str, request: pytest.FixtureRequest
 ) -> None:
     problem: Problem = request.getfixturevalue(name)
@@ -231,7 +216,7 @@ def test_agents_of_a_fleet_count_each_with_their_own_public_box_and_weights() ->
 @pytest.mark.parametrize(
     "hide", [Trajectory(radius=1.0), Offset(radius=1.0, rounds=ROUNDS), Everything(rounds=ROUNDS)]
 )
-def test_what_counts_for_an_absent_agent_follows_from_public_figures_alone(
+def test_an_absent_agents_share_follows_from_public_figures(
     hide: Adjacency, paper: Problem
 ) -> None:
     """Two worlds that differ in agent 2 differ in rounds that it contributes to, in no other."""
@@ -272,9 +257,7 @@ class Bare(Sampler):
         return self.release_multiples(residues)
 
 
-def test_of_a_split_cloud_the_masks_of_those_who_are_there_go_and_the_fallbacks_come(
-    paper: Problem,
-) -> None:
+def test_of_a_split_cloud_masks_of_the_present_go_and_fallbacks_come(paper: Problem) -> None:
     plan = split_plan(paper)
     x = np.linspace(-0.5, 0.5, 7)
     rng = np.random.default_rng(2)
@@ -339,15 +322,13 @@ def test_an_auditor_finds_what_an_absent_agent_would_have_contributed(
 # --- whole runs ----------------------------------------------------------------------------------
 
 
-async def test_a_run_that_an_agent_leaves_and_another_never_joins_ends_in_its_time(
-    paper: Problem, keys: Path, tmp_path: Path
-) -> None:
-    plan = plan_for(paper)  # hides a trajectory
+async def test_a_run_that_one_leaves_and_another_never_joins_ends_in_time(site: Site) -> None:
+    plan = site.plan()  # hides a trajectory
     settings: dict[str, Any] = {
         "rounds": 500, "deadline": 0.3, "first_deadline": 1.0, "keep_states": True
     }  # fmt: skip
-    async with serving(plan, keys, tmp_path / "run.db", **settings) as cloud:
-        agents = [member(paper, [i], cloud, keys, tmp_path) for i in range(1, 7)]
+    async with site.serving(plan, **settings) as cloud:
+        agents = [site.member(cloud, i) for i in range(1, 7)]
         async with taking_part(*agents) as tasks:
             while cloud.round < 20:
                 await asyncio.sleep(0.002)
@@ -356,35 +337,31 @@ async def test_a_run_that_an_agent_leaves_and_another_never_joins_ends_in_its_ti
             result = await cloud.finished(linger=0)
             assert time.perf_counter() - began < 30  # not 480 deadlines
     assert 500 < result.held <= 2 * 500 - 20
-    assert summarise(tmp_path / "run.db").held == result.held
-    audited = audit_store(plan, tmp_path / "run.db")  # fallbacks are accounted for
+    assert summarise(site.store).held == result.held
+    audited = audit_store(plan, site.store)  # fallbacks are accounted for
     assert audited.noise.passed
 
 
-async def test_a_split_run_that_an_agent_never_joins_ends_in_its_time(
-    paper: Problem, split_keys: Path, tmp_path: Path
-) -> None:
-    plan = split_plan(paper)
-    async with halves(plan, split_keys, tmp_path, rounds=8, first_deadline=0.5) as (cloud, _):
-        agents = [member(paper, [i], cloud, split_keys, tmp_path) for i in range(1, 7)]
+async def test_a_split_run_that_an_agent_never_joins_ends_in_its_time(split_site: Site) -> None:
+    plan = split_plan(split_site.problem)
+    async with split_site.halves(plan, rounds=8, first_deadline=0.5) as (cloud, _):
+        agents = [split_site.member(cloud, i) for i in range(1, 7)]
         async with taking_part(*agents):
             result = await cloud.finished(linger=0)
     assert result.held == 8
 
 
-async def test_a_run_that_has_begun_ends_after_a_restart_to_which_no_agent_returns(
-    paper: Problem, keys: Path, tmp_path: Path
-) -> None:
+async def test_a_run_ends_after_a_restart_to_which_no_agent_returns(site: Site) -> None:
     settings: dict[str, Any] = {
         "rounds": 80, "first_deadline": 0.5, "deadline": 0.02, "seed": 1
     }  # fmt: skip
-    async with serving(plan_for(paper), keys, tmp_path / "run.db", **settings) as cloud:
-        gateway = member(paper, list(range(1, 8)), cloud, keys, tmp_path, allow_simulated=True)
+    async with site.serving(**settings) as cloud:
+        gateway = site.member(cloud, *range(1, 8), allow_simulated=True)
         async with taking_part(gateway):
             while cloud.round < 3:
                 await asyncio.sleep(0.001)
     began = time.perf_counter()
-    async with serving(plan_for(paper), keys, tmp_path / "run.db", **settings) as cloud:
+    async with site.serving(**settings) as cloud:
         left = 80 - cloud.round
         result = await cloud.finished(linger=0)
     assert result.held == 7 * left > 0
@@ -430,9 +407,7 @@ def played(made: NoisePlan, differences: dict[int, float], *, drops: bool) -> fl
     return float(np.linalg.norm(worlds[0] - worlds[1]))
 
 
-def test_last_words_that_count_h_times_more_count_b_sqrt_1_plus_h_where_a_trajectory_is_hidden(
-    certificate: Certificate,
-) -> None:
+def test_held_words_count_b_sqrt_1_plus_h_of_a_trajectory(certificate: Certificate) -> None:
     made = plan(certificate, epsilon=math.log(3), delta=0.05, hide=Trajectory(radius=1.0))
     once = played(made, {DROPS: 1.0}, drops=False)
     held = played(made, {DROPS: 1.0}, drops=True)
@@ -455,26 +430,22 @@ def test_held_contributions_stay_below_the_claim_where_hold_is_allowed(
     assert played(made, everywhere, drops=True) > 0.3 * made.guarantee(1).gdp_mu
 
 
-async def test_hold_is_refused_where_a_trajectory_is_hidden(
-    paper: Problem, keys: Path, tmp_path: Path
-) -> None:
-    where: dict[str, Any] = {"rounds": 5, "keys": keys, "store": tmp_path / "run.db"}
+async def test_hold_is_refused_where_a_trajectory_is_hidden(site: Site) -> None:
+    where: dict[str, Any] = {"rounds": 5, "keys": site.keys, "store": site.store}
     with pytest.raises(PrivacyError, match=r"sv\.Offset"):
-        Cloud(plan_for(paper), **where, **HOLD)
-    assert not (tmp_path / "run.db").exists()
+        Cloud(site.plan(), **where, **HOLD)
+    assert not (site.store).exists()
     for hide in (Offset(radius=1.0, rounds=5), Everything(rounds=5)):
-        Cloud(plan_for(paper, hide=hide), **where, **HOLD)
+        Cloud(plan_for(site.problem, hide=hide), **where, **HOLD)
 
 
 @pytest.mark.parametrize("hide", [Trajectory(radius=1.0), Offset(radius=1.0, rounds=5)])
-def test_a_store_with_held_rounds_is_not_continued_where_a_trajectory_is_hidden(
-    hide: Adjacency, paper: Problem, keys: Path, tmp_path: Path
-) -> None:
-    made = plan_for(paper, hide=hide)
-    path = tmp_path / "run.db"
+def test_held_rounds_end_where_a_trajectory_is_hidden(site: Site, hide: Adjacency) -> None:
+    made = plan_for(site.problem, hide=hide)
+    path = site.store
 
     async def start() -> None:
-        async with serving(made, keys, path, rounds=5):
+        async with serving(made, site.keys, path, rounds=5):
             pass
 
     run(start())

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from network_harness import completed, member, plan_for, reached, run, serving, some_rounds
+from network_harness import Site, completed, member, plan_for, reached, run, serving, some_rounds
 
 from databases import file_of, sqlite
 from sottovoce.errors import PrivacyError, RollbackError
@@ -57,19 +57,17 @@ def fresh(folder: Path) -> Path:
     return folder
 
 
-def test_a_copied_store_is_refused_before_it_listens(
-    paper: Problem, keys: Path, tmp_path: Path, ledger: Ledger
-) -> None:
-    begin(paper, keys, tmp_path / "run.db", ledger, rounds=2)
-    shutil.copy(tmp_path / "run.db", tmp_path / "copy.db")
-    copied = summarise(tmp_path / "copy.db").rounds
+def test_a_copied_store_is_refused_before_it_listens(site: Site, ledger: Ledger) -> None:
+    begin(site.problem, site.keys, site.store, ledger, rounds=2)
+    shutil.copy(site.store, site.folder / "copy.db")
+    copied = summarise(site.folder / "copy.db").rounds
     assert copied < ROUNDS
-    finish(paper, keys, tmp_path / "run.db", ledger, tmp_path)
+    finish(site.problem, site.keys, site.store, ledger, site.folder)
     assert fence(ledger) == ROUNDS
 
     async def copy() -> None:
         cloud = Cloud(
-            plan_for(paper), rounds=ROUNDS, keys=keys, store=tmp_path / "copy.db", ledger=ledger
+            site.plan(), rounds=ROUNDS, keys=site.keys, store=site.folder / "copy.db", ledger=ledger
         )
         with pytest.raises(
             RollbackError, match=f"got {copied} of {ROUNDS}: it is a copy or an old"
@@ -79,15 +77,17 @@ def test_a_copied_store_is_refused_before_it_listens(
 
     run(copy())
     assert ledger.spent("x1") == 0.5
-    finish(paper, keys, tmp_path / "run.db", ledger, tmp_path)  # the newest store is still welcome
+    finish(
+        site.problem, site.keys, site.store, ledger, site.folder
+    )  # the newest store is still welcome
 
 
 def test_of_two_clouds_on_two_copies_one_sends_a_round(
-    paper: Problem, keys: Path, tmp_path: Path, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+    site: Site, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    plan = plan_for(paper)
-    begin(paper, keys, tmp_path / "run.db", ledger, rounds=0)
-    shutil.copy(tmp_path / "run.db", tmp_path / "copy.db")
+    plan = site.plan()
+    begin(site.problem, site.keys, site.store, ledger, rounds=0)
+    shutil.copy(site.store, site.folder / "copy.db")
     heard: list[Round] = []
 
     def witnessed(frame: bytes) -> FromCloud:
@@ -97,24 +97,24 @@ def test_of_two_clouds_on_two_copies_one_sends_a_round(
         return message
 
     async def main() -> None:
-        one = serving(plan, keys, tmp_path / "run.db", rounds=ROUNDS, ledger=ledger)
-        two = serving(plan, keys, tmp_path / "copy.db", rounds=ROUNDS, ledger=ledger)
+        one = site.serving(plan, rounds=ROUNDS, ledger=ledger)
+        two = serving(plan, site.keys, site.folder / "copy.db", rounds=ROUNDS, ledger=ledger)
         async with one as original, two as copy:
-            await member(paper, ALL, original, keys, fresh(tmp_path / "a")).run()
+            await member(site.problem, ALL, original, site.keys, fresh(site.folder / "a")).run()
             monkeypatch.setattr(agent_module, "decode_from_cloud", witnessed)
-            late = member(paper, ALL, copy, keys, fresh(tmp_path / "b"))
+            late = member(site.problem, ALL, copy, site.keys, fresh(site.folder / "b"))
             with pytest.raises(RollbackError, match=r"round 1 of run .* must be released once"):
                 await completed(copy, late)
 
     run(main())
-    assert summarise(tmp_path / "run.db").rounds == ROUNDS
+    assert summarise(site.store).rounds == ROUNDS
     assert heard == []
     with pytest.raises(RollbackError):  # nor later, with what it committed and never sent
-        finish(paper, keys, tmp_path / "copy.db", ledger, tmp_path)
+        finish(site.problem, site.keys, site.folder / "copy.db", ledger, site.folder)
 
 
 def test_a_crash_between_store_and_ledger_is_safe(
-    paper: Problem, keys: Path, tmp_path: Path, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+    site: Site, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rise = Fence.rise
 
@@ -126,22 +126,20 @@ def test_a_crash_between_store_and_ledger_is_safe(
     with monkeypatch.context() as patch:
         patch.setattr(Fence, "rise", dies)
         with pytest.raises(PrivacyError, match="killed"):
-            finish(paper, keys, tmp_path / "run.db", ledger, tmp_path)
-    assert (summarise(tmp_path / "run.db").rounds, fence(ledger)) == (3, 2)
+            finish(site.problem, site.keys, site.store, ledger, site.folder)
+    assert (summarise(site.store).rounds, fence(ledger)) == (3, 2)
 
     async def restart() -> None:
-        async with serving(
-            plan_for(paper), keys, tmp_path / "run.db", rounds=ROUNDS, ledger=ledger
-        ):
+        async with site.serving(rounds=ROUNDS, ledger=ledger):
             assert fence(ledger) == 3  # raised before anybody can connect
 
     run(restart())
-    finish(paper, keys, tmp_path / "run.db", ledger, tmp_path)
-    assert (summarise(tmp_path / "run.db").rounds, fence(ledger)) == (ROUNDS, ROUNDS)
+    finish(site.problem, site.keys, site.store, ledger, site.folder)
+    assert (summarise(site.store).rounds, fence(ledger)) == (ROUNDS, ROUNDS)
 
 
 def test_a_round_is_in_the_store_then_in_the_ledger_then_sent(
-    paper: Problem, keys: Path, tmp_path: Path, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+    site: Site, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     events: list[tuple[str, int]] = []
     commit, rise, post = CloudStore.commit, Fence.rise, Server.post
@@ -162,17 +160,15 @@ def test_a_round_is_in_the_store_then_in_the_ledger_then_sent(
     monkeypatch.setattr(CloudStore, "commit", committed)
     monkeypatch.setattr(Fence, "rise", risen)
     monkeypatch.setattr(Server, "post", posted)
-    finish(paper, keys, tmp_path / "run.db", ledger, tmp_path)
+    finish(site.problem, site.keys, site.store, ledger, site.folder)
     order = [(what, k) for k in range(1, ROUNDS + 1) for what in ("store", "fence", "sent")]
     assert events == order
 
 
-def test_a_run_that_went_on_without_its_ledger_is_refused_with_it(
-    paper: Problem, keys: Path, tmp_path: Path, ledger: Ledger
-) -> None:
-    begin(paper, keys, tmp_path / "run.db", None, rounds=2)
+def test_a_run_that_went_on_without_its_ledger_is_refused(site: Site, ledger: Ledger) -> None:
+    begin(site.problem, site.keys, site.store, None, rounds=2)
     with pytest.raises(PrivacyError, match=r"ledger must know run .* already"):
-        finish(paper, keys, tmp_path / "run.db", ledger, tmp_path)
+        finish(site.problem, site.keys, site.store, ledger, site.folder)
     assert ledger.history() == ()
 
 
@@ -197,33 +193,29 @@ async def released(paper: Problem, keys: Path, store: Path, ledger: Ledger) -> i
         return cloud.round
 
 
-def test_a_flipped_bit_in_the_log_of_a_store_without_its_mark_is_noticed_by_the_fence(
-    paper: Problem, keys: Path, tmp_path: Path, ledger: Ledger
-) -> None:
-    left = killed(paper, keys, tmp_path, ledger)
+def test_the_fence_notices_a_flipped_bit_in_a_log_without_mark(site: Site, ledger: Ledger) -> None:
+    left = killed(site.problem, site.keys, site.folder, ledger)
     log = (left / "run.db-wal").read_bytes()
     head, frame = 32, 24 + 4096
     frames = (len(log.rstrip(b"\0")) - head) // frame + 1
     refused = 0
     for i in range(frames):
-        copy = shutil.copytree(left, tmp_path / str(i))
+        copy = shutil.copytree(left, site.folder / str(i))
         broken = bytearray(log)
         broken[head + i * frame + 100] ^= 1
         (copy / "run.db-wal").write_bytes(broken)
         (copy / "run.db.mark").unlink()
         try:
-            assert run(released(paper, keys, copy / "run.db", ledger)) == ROUNDS
+            assert run(released(site.problem, site.keys, copy / "run.db", ledger)) == ROUNDS
         except RollbackError:
             refused += 1
     assert refused >= ROUNDS  # the rest hit what says that the run is over
 
 
-def test_a_store_that_lost_log_and_mark_is_noticed_by_the_fence(
-    paper: Problem, keys: Path, tmp_path: Path, ledger: Ledger
-) -> None:
-    left = killed(paper, keys, tmp_path, ledger)
+def test_a_store_that_lost_log_and_mark_is_noticed_by_the_fence(site: Site, ledger: Ledger) -> None:
+    left = killed(site.problem, site.keys, site.folder, ledger)
     (left / "run.db-wal").unlink()
     (left / "run.db.mark").unlink()
     with pytest.raises(RollbackError, match=f"got 0 of {ROUNDS}: it is a copy or an old"):
-        run(released(paper, keys, left / "run.db", ledger))
+        run(released(site.problem, site.keys, left / "run.db", ledger))
     assert len({spend.run_id for spend in ledger.history()}) == 1

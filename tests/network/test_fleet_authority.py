@@ -14,9 +14,9 @@ import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
-from network_harness import member, page, peer, plan_for, serving, taking_part
+from network_harness import Site, taking_part
 
-from sottovoce.cli.services import AgentOptions
+from sottovoce.cli.services import GatewayOptions
 from sottovoce.cli.setup_checks import CHECKS, carry_out
 from sottovoce.network import identity
 from sottovoce.network.failures import IdentityError, RefusedError
@@ -96,18 +96,21 @@ def ours(keys: Path, tmp_path: Path, fleet: FleetAuthority) -> Path:
     return folder
 
 
-async def test_agents_with_certificates_of_their_fleet_take_part(
-    paper: Problem, ours: Path, tmp_path: Path, fleet: FleetAuthority
-) -> None:
-    fleet.issue(ours, ours / "agents" / "1-7", "gateway", "spiffe://fleet/gateway")
-    fleet.issue(ours, ours / "control", "control room")
-    async with serving(plan_for(paper), ours, tmp_path / "run.db", rounds=4) as cloud:
-        gateway = member(paper, list(range(1, 8)), cloud, ours, tmp_path)
+@pytest.fixture
+def site(paper: Problem, ours: Path, tmp_path: Path) -> Site:
+    return Site(paper, ours, tmp_path)
+
+
+async def test_agents_with_fleet_certificates_take_part(site: Site, fleet: FleetAuthority) -> None:
+    fleet.issue(site.keys, site.keys / "agents" / "1-7", "gateway", "spiffe://fleet/gateway")
+    fleet.issue(site.keys, site.keys / "control", "control room")
+    async with site.serving(rounds=4) as cloud:
+        gateway = site.member(cloud, *range(1, 8))
         async with taking_part(gateway) as (task,):
             assert (await task).rounds == 4
-        assert (await page(cloud, ours, "control", "/status"))[0] == 200
-        fleet.issue(ours, ours / "eight", "any", "spiffe://fleet/charger/8")
-        assert (await page(cloud, ours, "eight", "/status"))[0] == 403
+        assert (await site.page(cloud, "control", "/status"))[0] == 200
+        fleet.issue(site.keys, site.keys / "eight", "any", "spiffe://fleet/charger/8")
+        assert (await site.page(cloud, "eight", "/status"))[0] == 403
 
 
 @pytest.mark.parametrize(
@@ -123,81 +126,65 @@ async def test_agents_with_certificates_of_their_fleet_take_part(
     ],
 )
 async def test_names_that_are_not_mapped_once_are_refused(
-    common_name: str,
-    uris: tuple[str, ...],
-    paper: Problem,
-    ours: Path,
-    tmp_path: Path,
-    fleet: FleetAuthority,
+    site: Site, common_name: str, uris: tuple[str, ...], fleet: FleetAuthority
 ) -> None:
-    fleet.issue(ours, ours / "device", common_name, *uris)
-    async with serving(plan_for(paper), ours, tmp_path / "run.db", rounds=4) as cloud:
+    fleet.issue(site.keys, site.keys / "device", common_name, *uris)
+    async with site.serving(rounds=4) as cloud:
         for path in ("/status", "/healthz", "/"):
-            assert (await page(cloud, ours, "device", path))[0] == 403
+            assert (await site.page(cloud, "device", path))[0] == 403
         with pytest.raises(aiohttp.WSServerHandshakeError, match="403"):
-            async with peer(cloud, ours, "device"):
+            async with site.peer(cloud, "device"):
                 pass
 
 
-async def test_another_authority_is_refused_at_the_handshake(
-    paper: Problem, ours: Path, tmp_path: Path
-) -> None:
-    FleetAuthority().issue(ours, ours / "device", "any", "spiffe://fleet/gateway")
-    async with serving(plan_for(paper), ours, tmp_path / "run.db", rounds=4) as cloud:
+async def test_another_authority_is_refused_at_the_handshake(site: Site) -> None:
+    FleetAuthority().issue(site.keys, site.keys / "device", "any", "spiffe://fleet/gateway")
+    async with site.serving(rounds=4) as cloud:
         with pytest.raises(aiohttp.ClientError):
-            await page(cloud, ours, "device", "/healthz")
+            await site.page(cloud, "device", "/healthz")
 
 
-async def test_a_mapped_agent_does_not_speak_for_others(
-    paper: Problem, ours: Path, tmp_path: Path, fleet: FleetAuthority
-) -> None:
-    fleet.issue(ours, ours / "agents" / "1", "charger eight")
-    async with (
-        serving(plan_for(paper), ours, tmp_path / "run.db", rounds=4) as cloud,
-        taking_part(member(paper, [1], cloud, ours, tmp_path)) as (task,),
-    ):
+async def test_a_mapped_agent_does_not_speak_for_others(site: Site, fleet: FleetAuthority) -> None:
+    fleet.issue(site.keys, site.keys / "agents" / "1", "charger eight")
+    async with site.serving(rounds=4) as cloud, taking_part(site.member(cloud, 1)) as (task,):
         with pytest.raises(RefusedError, match="not-yours"):
             await task
 
 
 @pytest.mark.parametrize("how", ["revoked", "taken off", "moved", "no fleet"])
-async def test_who_is_revoked_or_taken_off_the_list_is_dropped_and_stays_out(
-    how: str, paper: Problem, ours: Path, tmp_path: Path, fleet: FleetAuthority
-) -> None:
-    fleet.issue(ours, ours / "agents" / "1-7", "gateway", "spiffe://fleet/gateway")
-    async with serving(plan_for(paper), ours, tmp_path / "run.db", rounds=4) as cloud:
-        async with peer(cloud, ours, "agents/1-7") as gateway:
+async def test_who_is_taken_off_stays_out(site: Site, how: str, fleet: FleetAuthority) -> None:
+    fleet.issue(site.keys, site.keys / "agents" / "1-7", "gateway", "spiffe://fleet/gateway")
+    async with site.serving(rounds=4) as cloud:
+        async with site.peer(cloud, "agents/1-7") as gateway:
             assert (await gateway.hello(list(range(1, 8))))["type"] == "welcome"
-            mapping = ours / "fleet.toml"
+            mapping = site.keys / "fleet.toml"
             if how == "revoked":
-                identity.revoke_certificate(ours, ours / "agents" / "1-7" / "cert.pem")
+                identity.revoke_certificate(site.keys, site.keys / "agents" / "1-7" / "cert.pem")
             elif how == "taken off":
                 mapping.write_text("[uri]\n")
             elif how == "moved":
                 mapping.write_text(MAPPING.replace("1-7", "2-7"))
             else:
                 mapping.unlink()
-                (ours / "fleet-ca.pem").unlink()
+                (site.keys / "fleet-ca.pem").unlink()
             assert (await gateway.hear())["code"] == "revoked"
         if how != "moved":
             with pytest.raises(aiohttp.ClientError):
-                async with peer(cloud, ours, "agents/1-7"):
+                async with site.peer(cloud, "agents/1-7"):
                     pass
 
 
-async def test_a_name_that_is_added_counts_without_a_restart_and_a_bad_file_changes_nothing(
-    paper: Problem, ours: Path, tmp_path: Path, fleet: FleetAuthority
-) -> None:
-    fleet.issue(ours, ours / "device", "charger nine")
-    fleet.issue(ours, ours / "gateway", "gateway", "spiffe://fleet/gateway")
-    async with serving(plan_for(paper), ours, tmp_path / "run.db", rounds=4) as cloud:
-        assert (await page(cloud, ours, "device", "/healthz"))[0] == 403
-        (ours / "fleet.toml").write_text(MAPPING + '"charger nine" = "7"\n')
+async def test_names_are_reread_and_bad_files_left(site: Site, fleet: FleetAuthority) -> None:
+    fleet.issue(site.keys, site.keys / "device", "charger nine")
+    fleet.issue(site.keys, site.keys / "gateway", "gateway", "spiffe://fleet/gateway")
+    async with site.serving(rounds=4) as cloud:
+        assert (await site.page(cloud, "device", "/healthz"))[0] == 403
+        (site.keys / "fleet.toml").write_text(MAPPING + '"charger nine" = "7"\n')
         await asyncio.sleep(1.5)
-        assert (await page(cloud, ours, "device", "/healthz"))[0] == 200
-        (ours / "fleet.toml").write_text("[uri")
+        assert (await site.page(cloud, "device", "/healthz"))[0] == 200
+        (site.keys / "fleet.toml").write_text("[uri")
         await asyncio.sleep(1.5)
-        assert (await page(cloud, ours, "device", "/healthz"))[0] == 200
+        assert (await site.page(cloud, "device", "/healthz"))[0] == 200
 
 
 @pytest.mark.parametrize(
@@ -212,9 +199,7 @@ async def test_a_name_that_is_added_counts_without_a_restart_and_a_bad_file_chan
         (None, "with tables uri and common-name"),
     ],
 )
-def test_a_mapping_that_cannot_be_meant_is_refused(
-    text: str | None, named: str, ours: Path
-) -> None:
+def test_a_mapping_that_is_wrong_is_refused(text: str | None, named: str, ours: Path) -> None:
     if text is None:
         (ours / "fleet.toml").unlink()
     else:
@@ -224,13 +209,12 @@ def test_a_mapping_that_cannot_be_meant_is_refused(
     assert named in str(refused.value)
 
 
-def test_check_setup_warns_a_device_that_the_cloud_must_name_it(
-    ours: Path, fleet: FleetAuthority
-) -> None:
+def test_check_setup_says_that_the_cloud_must_name_it(ours: Path, fleet: FleetAuthority) -> None:
     fleet.issue(ours, ours / "eight", "charger eight")
-    options = AgentOptions(keys=ours / "eight", cloud="wss://127.0.0.1:1")
-    checks = dict(CHECKS["gateway"][1](ours, options, agents="8"))
-    assert carry_out(("certificate", checks["certificate"]))["status"] == "warning"
+    options = GatewayOptions(problem=ours, agents="8", keys=ours / "eight", cloud="wss://h:1")
+    certificate = "certificate for the cloud"
+    checks = dict(CHECKS["gateway"][1](options))
+    assert carry_out((certificate, checks[certificate]))["status"] == "warning"
 
 
 def test_names_without_the_authority_are_refused(ours: Path) -> None:

@@ -17,7 +17,7 @@ import aiohttp
 import flood_process
 import numpy as np
 import pytest
-from network_harness import Peer, member, page, peer, plan_for, reached, run, serving, taking_part
+from network_harness import Peer, Site, member, plan_for, reached, run, serving, taking_part
 
 import sottovoce as sv
 from sottovoce.network.cloud import Cloud
@@ -114,22 +114,18 @@ def send_until_cut_off(port: int, keys: Path, blob: bytes) -> float:
     ],
     ids=["nonsense", "text", "pings", "no frame", "too large"],
 )
-async def test_refused_connections_are_read_no_further_and_closed_within_a_second(
-    blob: bytes, paper: Problem, keys: Path, tmp_path: Path
-) -> None:
-    async with serving(plan_for(paper), keys, tmp_path / "run.db", rounds=3) as cloud:
+async def test_refused_connections_are_read_no_further_and_closed(site: Site, blob: bytes) -> None:
+    async with site.serving(rounds=3) as cloud:
         loop = asyncio.get_running_loop()
-        took = await loop.run_in_executor(None, send_until_cut_off, cloud.port, keys, blob)
+        took = await loop.run_in_executor(None, send_until_cut_off, cloud.port, site.keys, blob)
         assert took < 3  # a second, on a machine that may be busy
 
 
 @pytest.mark.parametrize("more", [b"", b"Upgrade: x\r\n"], ids=["plain", "upgrade elsewhere"])
-async def test_pages_are_answered_so_often_and_no_more(
-    more: bytes, paper: Problem, keys: Path, tmp_path: Path
-) -> None:
-    async with serving(plan_for(paper), keys, tmp_path / "run.db", rounds=3) as cloud:
+async def test_pages_are_answered_so_often_and_no_more(site: Site, more: bytes) -> None:
+    async with site.serving(rounds=3) as cloud:
         reader, writer = await asyncio.open_connection(
-            "127.0.0.1", cloud.port, ssl=client_context(keys / "agents" / "1")
+            "127.0.0.1", cloud.port, ssl=client_context(site.keys / "agents" / "1")
         )
         request = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n" + more + b"\r\n"
         answers = b""
@@ -141,14 +137,12 @@ async def test_pages_are_answered_so_often_and_no_more(
             answers += await asyncio.wait_for(reader.read(), 5)
         writer.close()
         assert PAGES <= answers.count(b"200 OK") < 2 * PAGES
-        assert (await page(cloud, keys, "agents/2", "/healthz"))[0] == 200
+        assert (await site.page(cloud, "agents/2", "/healthz"))[0] == 200
 
 
-async def test_a_certificate_has_so_many_connections_and_no_more(
-    paper: Problem, keys: Path, tmp_path: Path
-) -> None:
-    async with serving(plan_for(paper), keys, tmp_path / "run.db", rounds=3) as cloud:
-        tls = client_context(keys / "agents" / "1")
+async def test_a_certificate_has_so_many_connections_and_no_more(site: Site) -> None:
+    async with site.serving(rounds=3) as cloud:
+        tls = client_context(site.keys / "agents" / "1")
         held = [
             await asyncio.open_connection("127.0.0.1", cloud.port, ssl=tls)
             for _ in range(CONNECTIONS + 4)
@@ -156,7 +150,7 @@ async def test_a_certificate_has_so_many_connections_and_no_more(
         await asyncio.sleep(0.2)
         open_ = [reader for reader, _ in held if not reader.at_eof()]
         assert len(open_) == CONNECTIONS + 1  # one for its agent
-        async with peer(cloud, keys, "agents/2") as other:
+        async with site.peer(cloud, "agents/2") as other:
             assert (await other.hello([2]))["type"] == "welcome"
         for _, writer in held:
             writer.close()
@@ -164,13 +158,13 @@ async def test_a_certificate_has_so_many_connections_and_no_more(
 
 @pytest.mark.parametrize("said", [b"", b"GET /healthz HTTP/1.1\r\nHost: loc"])
 async def test_a_request_that_is_never_complete_is_dropped(
-    said: bytes, paper: Problem, keys: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    site: Site, said: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(server_module, "REQUEST_SECONDS", 0.1)
 
-    async with serving(plan_for(paper), keys, tmp_path / "run.db", rounds=3) as cloud:
+    async with site.serving(rounds=3) as cloud:
         reader, writer = await asyncio.open_connection(
-            "127.0.0.1", cloud.port, ssl=client_context(keys / "agents" / "1")
+            "127.0.0.1", cloud.port, ssl=client_context(site.keys / "agents" / "1")
         )
         writer.write(said)
         with contextlib.suppress(ConnectionError):
@@ -182,16 +176,14 @@ def ended(process: subprocess.Popen[bytes]) -> bool:
     return process.poll() is not None
 
 
-def test_four_hundred_bare_connections_stop_nobody_from_coming_back_and_no_reload(
-    paper: Problem, keys: Path, tmp_path: Path
-) -> None:
+def test_four_hundred_bare_connections_stop_no_return_and_no_reload(site: Site) -> None:
     probe = socket.create_server(("127.0.0.1", 0))
     port = probe.getsockname()[1]
     probe.close()
-    words = ("cloud", port, keys, tmp_path, 5, "--seed", 1)
+    words = ("cloud", port, site.keys, site.folder, 5, "--seed", 1)
     command = [sys.executable, str(HERE / "party_process.py"), *map(str, words)]
     cloud = subprocess.Popen(["sh", "-c", 'ulimit -n 200; exec "$@"', "sh", *command])
-    tls = client_context(keys / "agents" / "8")
+    tls = client_context(site.keys / "agents" / "8")
     held: list[socket.socket] = []
 
     def crowd() -> None:
@@ -208,11 +200,11 @@ def test_four_hundred_bare_connections_stop_nobody_from_coming_back_and_no_reloa
             except OSError:
                 await asyncio.sleep(0.05)
         await asyncio.to_thread(crowd)
-        with (keys / "revoked.txt").open("a", encoding="ascii") as file:
+        with (site.keys / "revoked.txt").open("a", encoding="ascii") as file:
             file.write("# touched\n")
         await asyncio.sleep(1.5)  # a reload or two
         assert not ended(cloud)
-        agent = member(paper, ALL, port, keys, tmp_path, allow_simulated=True)
+        agent = site.member(port, *ALL, allow_simulated=True)
         assert (await asyncio.wait_for(agent.run(), 20)).rounds == 5
 
     try:
@@ -235,12 +227,10 @@ def test_the_soft_limit_of_descriptors_is_raised_and_a_reserve_is_kept() -> None
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
-async def test_no_connection_takes_the_reserve(
-    paper: Problem, keys: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_no_connection_takes_the_reserve(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server_module, "most_sockets", lambda: 3)
 
-    async with serving(plan_for(paper), keys, tmp_path / "run.db", rounds=3) as cloud:
+    async with site.serving(rounds=3) as cloud:
         held = [await asyncio.open_connection("127.0.0.1", cloud.port) for _ in range(5)]
         await asyncio.sleep(0.2)
         assert [reader.at_eof() for reader, _ in held] == [False] * 3 + [True] * 2
@@ -248,9 +238,7 @@ async def test_no_connection_takes_the_reserve(
             writer.close()
 
 
-def test_a_flood_from_one_address_leaves_handshakes_to_others(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_flood_of_one_address_leaves_handshakes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits_module, "ADDRESSES", 2)
     limits = Limits(agents=7, numbers=4)
     flood = [limits.handshake("1.1.1.1") for _ in range(400)]
@@ -319,14 +307,10 @@ def resident_bytes() -> int:
 
 @pytest.mark.slow
 @pytest.mark.timeout(7200)
-def test_memory_after_100_000_rounds_is_within_a_tenth_of_that_after_1_000(
-    paper: Problem, keys: Path, tmp_path: Path
-) -> None:
+def test_memory_after_100_000_rounds_is_within_a_tenth_of_that_after_1_000(site: Site) -> None:
     async def main() -> None:
-        async with serving(plan_for(paper), keys, tmp_path / "run.db", rounds=100_000) as cloud:
-            gateway = asyncio.create_task(
-                member(paper, list(range(1, 8)), cloud, keys, tmp_path).run()
-            )
+        async with site.serving(rounds=100_000) as cloud:
+            gateway = asyncio.create_task(site.member(cloud, *range(1, 8)).run())
             while cloud.round < 1_000:
                 await asyncio.sleep(0.1)
             early = resident_bytes()

@@ -144,9 +144,7 @@ def test_a_small_gap_among_many_leaves_the_answer_confirmed(keys: Path, tmp_path
 
 
 @pytest.mark.parametrize("kind", ["lost", "copy", "whole"])
-async def test_lost_state_after_the_end_applies_the_fallback(
-    kind: str, keys: Path, tmp_path: Path
-) -> None:
+async def test_state_lost_after_the_end_falls_back(kind: str, keys: Path, tmp_path: Path) -> None:
     problem = together()
     made = planned(problem)
     settings: dict[str, Any] = {"rounds": ROUNDS, "seed": 5}

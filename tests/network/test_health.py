@@ -13,10 +13,10 @@ from types import SimpleNamespace
 import aiohttp
 import pytest
 from network_harness import (
+    Site,
     completed,
     free_port,
     member,
-    page,
     plan_for,
     reached,
     serving,
@@ -38,13 +38,11 @@ async def get(port: int, path: str) -> tuple[int, str]:
         return answer.status, await answer.text()
 
 
-async def test_a_stalled_cloud_is_alive_and_not_ready(
-    paper: Problem, keys: Path, tmp_path: Path
-) -> None:
+async def test_a_stalled_cloud_is_alive_and_not_ready(site: Site) -> None:
     port = free_port()
     settings = {"rounds": 100_000, "stall": 0.5, "health_listen": ("127.0.0.1", port)}
-    async with serving(plan_for(paper), keys, tmp_path / "run.db", **settings) as cloud:
-        async with taking_part(*(member(paper, [i], cloud, keys, tmp_path) for i in range(1, 8))):
+    async with site.serving(**settings) as cloud:
+        async with taking_part(*(site.member(cloud, i) for i in range(1, 8))):
             await reached(cloud, 3)
             while (await get(port, "/readyz")) != (200, "ok\n"):
                 await asyncio.sleep(0.02)
@@ -56,15 +54,13 @@ async def test_a_stalled_cloud_is_alive_and_not_ready(
     assert "sottovoce_rounds 100000.0\n" in metrics
 
 
-async def test_a_health_port_in_use_leaves_nothing_open(
-    paper: Problem, keys: Path, tmp_path: Path
-) -> None:
+async def test_a_health_port_in_use_leaves_nothing_open(site: Site) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         settings = {"rounds": 1, "health_listen": ("127.0.0.1", taken.getsockname()[1])}
         with pytest.raises(BusyError, match="health_listen must be a free address"):
-            async with serving(plan_for(paper), keys, tmp_path / "run.db", **settings):
+            async with site.serving(**settings):
                 pass
-    async with serving(plan_for(paper), keys, tmp_path / "run.db", rounds=1):
+    async with site.serving(rounds=1):
         pass
 
 
@@ -113,29 +109,25 @@ MISSING = 5
 
 
 async def test_status_metrics_and_the_log_name_agents_that_are_absent_and_who_held_up_rounds(
-    paper: Problem,
-    keys: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
+    site: Site, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(service_module, "TICK_SECONDS", 0.02)
     caplog.set_level(logging.INFO)
 
     settings = {"rounds": 1_000_000, "stall": 0.3}
-    async with serving(plan_for(paper), keys, tmp_path / "run.db", **settings) as cloud:
-        agents = [member(paper, [i], cloud, keys, tmp_path) for i in range(1, 8)]
+    async with site.serving(**settings) as cloud:
+        agents = [site.member(cloud, i) for i in range(1, 8)]
         async with taking_part(*agents) as tasks:
             await reached(cloud, 5)
-            while (await page(cloud, keys, "agents/8", "/healthz"))[0] != 200:
+            while (await site.page(cloud, "agents/8", "/healthz"))[0] != 200:
                 await asyncio.sleep(0.15)  # a busy machine may be slow for a moment
             tasks[MISSING - 1].cancel()
-            while (await page(cloud, keys, "agents/8", "/healthz"))[0] == 200:
+            while (await site.page(cloud, "agents/8", "/healthz"))[0] == 200:
                 await asyncio.sleep(0.15)
-            text = (await page(cloud, keys, "agents/1", "/healthz"))[1]
+            text = (await site.page(cloud, "agents/1", "/healthz"))[1]
             assert [t["code"] for t in json.loads(text)["troubles"]] == ["stalled"]
-            status = json.loads((await page(cloud, keys, "operator", "/status"))[1])
-            metrics = (await page(cloud, keys, "operator", "/metrics"))[1]
+            status = json.loads((await site.page(cloud, "operator", "/status"))[1])
+            metrics = (await site.page(cloud, "operator", "/metrics"))[1]
     assert [absence["agent"] for absence in status["absent"]] == [MISSING]
     assert status["absent"][0]["since"].endswith("Z")
     assert sum(one["rounds"] for one in status["last_to_answer"]) == min(RECENT, status["round"])
@@ -163,11 +155,11 @@ def test_everybody_is_absent_until_seen_and_the_last_rounds_are_counted() -> Non
     assert counted == [("4", RECENT - 30), ("1-2,4", 30)]
 
 
-async def test_a_finished_run_is_not_stalled(paper: Problem, keys: Path, tmp_path: Path) -> None:
+async def test_a_finished_run_is_not_stalled(site: Site) -> None:
     settings = {"rounds": 2, "stall": 0.01}
-    async with serving(plan_for(paper), keys, tmp_path / "run.db", **settings) as cloud:
+    async with site.serving(**settings) as cloud:
         await asyncio.sleep(0.05)
-        assert (await page(cloud, keys, "operator", "/healthz"))[0] == 503
-        await completed(cloud, member(paper, list(range(1, 8)), cloud, keys, tmp_path))
+        assert (await site.page(cloud, "operator", "/healthz"))[0] == 503
+        await completed(cloud, site.member(cloud, *range(1, 8)))
         await asyncio.sleep(0.05)
-        assert (await page(cloud, keys, "operator", "/healthz"))[0] == 200
+        assert (await site.page(cloud, "operator", "/healthz"))[0] == 200

@@ -63,9 +63,7 @@ async def opened(cloud: Cloud, keys: Path) -> AsyncIterator[Tab]:
 
 
 @pytest.mark.timeout(240)
-def test_the_page_follows_a_run_that_loses_an_agent_gets_it_back_and_ends(
-    keys: Path, tmp_path: Path
-) -> None:
+def test_the_page_follows_a_run_that_loses_an_agent_and_ends(keys: Path, tmp_path: Path) -> None:
     problem = gallery.paper()
 
     async def main() -> None:

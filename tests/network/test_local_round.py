@@ -31,9 +31,7 @@ from sottovoce.problem.sums import agents_of
 
 
 @pytest.mark.parametrize("which", ["coupled", "every"])
-def test_the_papers_steps_take_from_the_cloud_what_it_sends_and_work_out_the_rest(
-    which: str,
-) -> None:
+def test_the_papers_steps_take_what_is_sent_and_work_out_the_rest(which: str) -> None:
     problem = gallery.coupled()
     rng = np.random.default_rng(1)
     cloud, algorithm = problem.cloud, Tikhonov(gamma_bar=0.01)

@@ -4,6 +4,7 @@ import asyncio
 import json
 import stat
 import threading
+import time
 import urllib.request
 from pathlib import Path
 from typing import Any
@@ -45,12 +46,12 @@ async def test_a_gateway_runs_its_agents_from_their_own_files_alone(
     save_problem(paper, tmp_path / "gateway", agents=range(1, 8))
     port = free_port()
     serving = asyncio.to_thread(
-        cloud_command, tmp_path / "cloud", keys=keys, store=tmp_path / "run.db",
+        cloud_command, problem=tmp_path / "cloud", keys=keys, store=tmp_path / "run.db",
         listen=f"127.0.0.1:{port}", rounds=6,
         linger=10.0,
     )  # fmt: skip
     hosting = asyncio.to_thread(
-        gateway_command, tmp_path / "gateway", agents="1-7", keys=keys / "agents" / "1-7",
+        gateway_command, problem=tmp_path / "gateway", agents="1-7", keys=keys / "agents" / "1-7",
         cloud=f"wss://127.0.0.1:{port}", out=tmp_path / "answers.json", json=True,
     )  # fmt: skip
     await asyncio.gather(serving, hosting)
@@ -108,7 +109,7 @@ def test_settings_come_from_the_command_then_the_file_then_the_default(paper: Pr
 
 
 def follow_links(monkeypatch: pytest.MonkeyPatch, seen: list[bytes]) -> None:
-    """Open the page as soon as its link is printed, and read its events to their end."""
+    """Open the page as soon as its link is printed, and read its data to their end."""
     said = errors.print
 
     def open_page(link: str) -> None:
@@ -116,7 +117,9 @@ def follow_links(monkeypatch: pytest.MonkeyPatch, seen: list[bytes]) -> None:
         home = link.partition("/open/")[0]
         assert browser.open(link, timeout=10).status == 200
         assert b"<main" in browser.open(home, timeout=10).read()
-        seen.append(browser.open(f"{home}/events", timeout=60).read())
+        while not seen or not json.loads(seen[-1])["over"]:
+            seen.append(browser.open(f"{home}/data", timeout=60).read())
+            time.sleep(1)
 
     def say(text: str, **settings: Any) -> None:
         said(text, **settings)
@@ -152,7 +155,7 @@ def test_the_demo_shows_what_was_reached_beside_the_optimum_with_its_promise_and
     if algorithm is None:
         follow_links(monkeypatch, seen)
     demo_command(folder=folder, rounds=60, out=tmp_path, page=algorithm is None)
-    assert algorithm is not None or b'"phase":"done"' in seen[0].rpartition(b"event: status")[2]
+    assert algorithm is not None or b'"phase":"done"' in seen[-1]
     assert (tmp_path / "demo.png").stat().st_size > 10_000
     shown = capsys.readouterr().out
     assert "after 60 private rounds" in shown

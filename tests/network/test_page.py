@@ -1,8 +1,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import json
 import re
 import sqlite3
 import time
@@ -12,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
+import msgspec
 import numpy as np
 import pytest
 from network_harness import member, page, plan_for, serving
@@ -47,39 +46,45 @@ FOLDER = Path(live.__file__).parent / "page"
 ALL = list(range(1, 8))
 
 
-class Events:
-    """A stream of server-sent events."""
+class Watcher:
+    """Asks as the page does."""
 
-    def __init__(self, answer: aiohttp.ClientResponse) -> None:
-        self.answer = answer
+    def __init__(self, session: aiohttp.ClientSession, url: str) -> None:
+        self._session, self._url = session, url
+        self.about: dict[str, Any] = {}
+        self.points: list[Any] = []
 
-    async def next(self) -> tuple[str, Any]:
-        """The next event: its name and its data; an empty name once the stream has ended."""
-        name = ""
-        while line := (await asyncio.wait_for(self.answer.content.readline(), 10)).decode():
-            if line.startswith("event: "):
-                name = line[7:].strip()
-            elif line.startswith("data: "):
-                return name, json.loads(line[6:])
-        return "", None
+    async def ask(self) -> dict[str, Any]:
+        """What is new."""
+        seen = int(self.points[-1][0]) if self.points else 0
+        query = {"run": self.about["run"], "seen": seen} if self.about else {}
+        async with self._session.get(self._url, params=query) as answer:
+            data: dict[str, Any] = await answer.json()
+        if data.get("run"):
+            self.about, self.points = data["run"], []
+        self.points += data.get("rounds", {}).get("points", [])
+        return data
 
-    async def named(self, wanted: str) -> Any:
-        """The data of the next event of that name."""
-        while True:
-            name, data = await self.next()
-            assert name, f"no {wanted} before the end"
-            if name == wanted:
-                return data
+    async def status(self) -> int:
+        """The status of an answer; 0 where a new connection was refused after a refusal."""
+        try:
+            async with self._session.get(self._url) as answer:
+                return answer.status
+        except aiohttp.ClientError:
+            return 0
+
+    async def until_over(self) -> dict[str, Any]:
+        """Ask until the end; what was answered last."""
+        while not (data := await self.ask())["over"]:
+            await asyncio.sleep(0.3)
+        return data
 
 
 @asynccontextmanager
-async def watching(cloud: Cloud, keys: Path, buffer: int = 1 << 22) -> AsyncIterator[Events]:
+async def watching(cloud: Cloud, keys: Path) -> AsyncIterator[Watcher]:
     connector = aiohttp.TCPConnector(ssl=client_context(keys / "operator"))
-    async with (
-        aiohttp.ClientSession(connector=connector, read_bufsize=buffer) as session,
-        session.get(f"https://127.0.0.1:{cloud.port}/events") as answer,
-    ):
-        yield Events(answer)
+    async with aiohttp.ClientSession(connector=connector) as session:
+        yield Watcher(session, f"https://127.0.0.1:{cloud.port}/data")
 
 
 async def statuses(cloud: Cloud, keys: Path, who: str, *paths: str) -> set[int]:
@@ -93,12 +98,12 @@ async def statuses(cloud: Cloud, keys: Path, who: str, *paths: str) -> set[int]:
         return found
 
 
-async def test_the_page_its_files_and_its_events_are_the_operators(
+async def test_the_page_its_files_and_its_data_are_the_operators(
     paper: Problem, keys: Path, tmp_path: Path
 ) -> None:
     async with serving(plan_for(paper), keys, tmp_path / "run.db", rounds=5) as cloud:
         own = ("/", *(f"/page/{name}" for name in live.TYPES))
-        assert await statuses(cloud, keys, "agents/1", *own, "/events") == {403}
+        assert await statuses(cloud, keys, "agents/1", *own, "/data") == {403}
         assert await statuses(cloud, keys, "operator", *own) == {200}
         others = ("/page/live.py", "/page/..%2Fcloud.py", "/page/")
         assert await statuses(cloud, keys, "operator", *others) == {404}
@@ -112,7 +117,7 @@ async def test_every_answer_of_the_page_has_a_strict_policy_and_is_not_stored(
         serving(plan_for(paper), keys, tmp_path / "run.db", rounds=5) as cloud,
         aiohttp.ClientSession(connector=connector) as session,
     ):
-        for path in ("/", "/events", *(f"/page/{name}" for name in live.TYPES)):
+        for path in ("/", "/data", *(f"/page/{name}" for name in live.TYPES)):
             async with session.get(f"https://127.0.0.1:{cloud.port}{path}") as answer:
                 policy = answer.headers["Content-Security-Policy"].split("; ")
                 assert "default-src 'none'" in policy
@@ -162,43 +167,29 @@ def test_colours_keep_the_contrast_that_weak_eyes_need(theme: int) -> None:
             assert (light + 0.05) / (dark + 0.05) >= wanted, (name, ground)
 
 
-async def test_events_tell_what_the_run_is_where_it_is_and_how_it_ends(
+async def test_data_tell_what_the_run_is_where_it_is_and_how_it_ends(
     paper: Problem, keys: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(live, "TICK_SECONDS", 0.02)
-
-    async def collected(events: Events, cloud: Cloud) -> list[Any]:
-        heard, ending = [], None
-        while True:
-            name, data = await events.next()
-            if name == "rounds":
-                heard.append(data)
-            if name == "end":
-                break
-            if ending is None and cloud.round == 60:
-                ending = asyncio.create_task(cloud.stop())
-        assert (await events.next())[0] == ""
-        await ending  # type: ignore[misc]
-        return heard
-
     cloud = Cloud(plan_for(paper), keys=keys, store=tmp_path / "run.db", rounds=60)
     await cloud.start()
-    async with watching(cloud, keys) as events:
-        about = await events.named("run")
+    async with watching(cloud, keys) as watcher:
+        first = await watcher.ask()
+        about = first["run"]
         assert (about["rounds"], about["agents"], about["private"]) == (60, 7, True)
         assert about["prices"] == ["g1", "g2", "g3", "g4"]
         assert [c["sigma"] for c in about["constraints"]] == [4.0] * 4
         assert about["promise"].startswith("Promise, for all")
-        assert (await events.named("rounds"))["points"] == []
-        status = await events.named("status")
-        assert (status["missing"], status["connected"]) == (7, 0)
-        assert len((await events.named("budget"))["rows"]) == 7
-        task = asyncio.create_task(member(paper, ALL, cloud, keys, tmp_path).run())
-        heard = await collected(events, cloud)
-        await task
-    assert [one["round"] for one in heard] == sorted(one["round"] for one in heard)
-    assert heard[-1]["round"] == 60
-    points = [point for one in heard for point in one["points"]]
+        assert first["rounds"]["points"] == []
+        assert (first["status"]["missing"], first["status"]["connected"]) == (7, 0)
+        assert len(first["budget"]["rows"]) == 7
+        assert (await watcher.ask())["run"] is None
+        await member(paper, ALL, cloud, keys, tmp_path).run()
+        before = await watcher.ask()
+        assert not before["over"]
+        last, _ = await asyncio.gather(watcher.until_over(), cloud.stop())
+    assert (last["rounds"]["round"], last["status"]["phase"]) == (60, "done")
+    points = watcher.points
     assert all(len(point) == 1 + 3 * 8 for point in points)
     assert [point[0] for point in points] == sorted({point[0] for point in points})
     assert points[-1][0] == 60
@@ -220,18 +211,15 @@ async def test_a_round_that_was_not_committed_is_not_shown(
     cloud = Cloud(plan_for(paper), keys=keys, store=tmp_path / "run.db", rounds=5)
     await cloud.start()
     task = asyncio.create_task(member(paper, ALL, cloud, keys, tmp_path).run())
-    async with watching(cloud, keys) as events:
-        await events.named("budget")
+    async with watching(cloud, keys) as watcher:
         with pytest.raises(DiskError):
             await cloud.finished()
         task.cancel()
-        await cloud.stop()
-        heard = []
-        while (found := await events.next())[0]:
-            heard.append(found)
-    rounds = [data["round"] for name, data in heard if name == "rounds"]
-    assert rounds[-1] == 1  # whoever starts it again draws other noise for round 2
-    assert heard[-1][0] == "end"
+        await watcher.ask()
+        last, _ = await asyncio.gather(watcher.until_over(), cloud.stop())
+    assert last["rounds"]["round"] == 1  # whoever starts it again draws other noise for round 2
+    assert watcher.points[-1][0] == 1
+    assert last["status"]["failed"]
 
 
 async def test_a_page_opened_late_gets_the_points_it_has_missed(
@@ -242,54 +230,37 @@ async def test_a_page_opened_late_gets_the_points_it_has_missed(
     async with serving(plan_for(paper), keys, tmp_path / "run.db", rounds=60) as cloud:
         await member(paper, ALL, cloud, keys, tmp_path).run()
         await asyncio.sleep(0.05)
-        async with watching(cloud, keys) as events:
-            rounds = await events.named("rounds")
-            assert rounds["round"] == 60
-            assert len(rounds["points"]) > 1
-            assert rounds["points"][-1][0] == 60
-            assert (await events.named("status"))["phase"] == "done"
+        async with watching(cloud, keys) as watcher:
+            data = await watcher.ask()
+            assert data["rounds"]["round"] == 60
+            assert len(data["rounds"]["points"]) > 1
+            assert data["rounds"]["points"][-1][0] == 60
+            assert data["status"]["phase"] == "done"
+            assert (await watcher.ask())["rounds"]["points"] == []
+            watcher.about["run"] = "another"
+            assert len((await watcher.ask())["rounds"]["points"]) > 1
 
 
-async def test_a_viewer_that_does_not_read_is_dropped_and_no_more_than_six_are_served(
-    paper: Problem, keys: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+async def test_pages_share_the_rate_of_their_certificate(
+    paper: Problem, keys: Path, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(live, "SLOW_SECONDS", 2.0)
-
     async with serving(plan_for(paper), keys, tmp_path / "run.db", rounds=5) as cloud:
-        # A text larger than what socket and transport hold, so that it must wait.
-        monkeypatch.setattr(cloud._live, "_about", b": " + bytes(1 << 24))
-        async with contextlib.AsyncExitStack() as stack:
-            for _ in range(live.VIEWERS):
-                await stack.enter_async_context(watching(cloud, keys, buffer=1 << 16))
-            assert cloud.viewers == live.VIEWERS
-            assert (await page(cloud, keys, "operator", "/events"))[0] == 503
-            async with asyncio.timeout(40):
-                while cloud.viewers:
-                    await asyncio.sleep(0.02)
-            assert cloud._metrics.turned_away["viewer"] == live.VIEWERS + 1
-        monkeypatch.undo()
-        async with watching(cloud, keys) as events:
-            await events.named("budget")
+        assert (await page(cloud, keys, "operator", "/data?run=x&seen=-1"))[0] == 200
+        async with watching(cloud, keys) as watcher:
+            codes = [await watcher.status() for _ in range(30)]
+        assert codes[0] == 200
+        assert 429 in codes
+        assert cloud._metrics.turned_away["pages"] > 0
 
 
-async def test_a_revoked_operator_sees_no_more(
-    paper: Problem, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(live, "TICK_SECONDS", 0.02)
+async def test_a_revoked_operator_sees_no_more(paper: Problem, tmp_path: Path) -> None:
     folder = tmp_path / "keys"
     identity.create_keys(folder, agents=7)
-
-    async with (
-        serving(plan_for(paper), folder, tmp_path / "run.db", rounds=5) as cloud,
-        watching(cloud, folder) as events,
-    ):
-        await events.named("budget")
+    async with serving(plan_for(paper), folder, tmp_path / "run.db", rounds=5) as cloud:
+        assert await statuses(cloud, folder, "operator", "/data") == {200}
         revoke_certificate(folder, folder / "operator" / "cert.pem")
-        with contextlib.suppress(aiohttp.ClientError):
-            async with asyncio.timeout(10):
-                while (await events.next())[0]:
-                    pass
-        assert cloud.viewers == 0
+        await asyncio.sleep(2.5)
+        assert await statuses(cloud, folder, "operator", "/data") == {403}
 
 
 async def test_an_idle_connection_that_had_its_answer_is_closed_and_not_counted_as_an_offence(
@@ -346,7 +317,7 @@ def test_points_stay_bounded_and_keep_every_extreme_that_was_sampled(paper: Prob
     rounds = samples.points[:, 0].tolist()
     assert rounds == sorted(set(rounds))
     assert rounds[-1] == 4 * POINTS - 1
-    assert samples.averaged == WINDOW
+    assert samples.after(0)["averaged"] == WINDOW
 
 
 def test_a_tick_of_the_page_costs_a_small_part_of_its_time() -> None:
@@ -360,7 +331,7 @@ def test_a_tick_of_the_page_costs_a_small_part_of_its_time() -> None:
         value = np.full(n, 1.0 / k)
         samples.add(sampled(k, value, value))
         assert len(samples.points) == k
-        assert len(live.event("rounds", samples.points[-1:].tolist())) > 3 * 2 * n
+        assert len(msgspec.json.encode(samples.after(k - 1))) > 3 * 2 * n
     spent = (time.thread_time() - began) / ticks
     assert spent < 0.01 * TICK_SECONDS
 

@@ -27,7 +27,7 @@ def test_the_link_works_once_and_then_for_its_browser_alone(
         ):
             first, home = link.url, link.url.partition("/open/")[0]
             assert home.startswith("http://127.0.0.1:")
-            for path in ("/", "/events", "/page/page.js", "/open/", "/open/guess"):
+            for path in ("/", "/data", "/page/page.js", "/open/", "/open/guess"):
                 assert (await status(own, home + path)) in (403, 404)
             assert not link.opened.is_set()
             assert (await status(own, first, Host="evil.example")) == 403
@@ -43,10 +43,9 @@ def test_the_link_works_once_and_then_for_its_browser_alone(
             for path, wanted in (("/", 200), ("/page/page.js", 200), ("/status", 404)):
                 assert (await status(own, home + path)) == wanted
                 assert (await status(other, home + path)) in (403, 404)
-            async with own.get(home + "/events") as answer:
-                assert answer.headers["Content-Type"] == "text/event-stream"
+            async with own.get(home + "/data?seen=0") as answer:
                 assert "default-src 'none'" in answer.headers["Content-Security-Policy"]
-                assert (await answer.content.readline()).startswith(b"retry:")
+                assert (await answer.json())["run"]["rounds"] == 5
             await cloud.stop()
             assert (await status(own, home + "/")) == 502
             return first.rpartition("/")[2]

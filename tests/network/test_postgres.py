@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 import typer
 from network_harness import (
+    Site,
     completed,
     free_port,
     member,
@@ -82,9 +83,7 @@ def granted(url: str, problem: Problem) -> Ledger:
     return ledger
 
 
-def test_a_store_says_the_same_in_postgresql_as_in_a_file(
-    url: str, tmp_path: Path, paper: Problem
-) -> None:
+def test_postgresql_stores_what_a_file_stores(url: str, tmp_path: Path, paper: Problem) -> None:
     places = [url, str(tmp_path / "run.db")]
     for place in places:
         store = CloudStore(place, keep_states=True)
@@ -209,9 +208,7 @@ def test_one_process_at_a_time_holds_the_lease_and_gives_it_back(url: str) -> No
     second.close()
 
 
-def test_a_start_that_takes_longer_than_the_lease_keeps_it_until_its_owner_ticks(
-    url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_slow_start_keeps_its_lease(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(journal_place, "LEASE_SECONDS", 0.3)
     slow = CloudStore(url)
     time.sleep(1.0)
@@ -292,19 +289,17 @@ def test_a_ledger_spends_refuses_and_fences_as_a_file_does(url: str, tmp_path: P
     assert histories[0] == histories[1]
 
 
-async def test_rounds_and_fences_in_one_database_are_one_transaction(
-    server: Server, url: str, paper: Problem, keys: Path, tmp_path: Path
-) -> None:
-    ledger = granted(url, paper)
+async def test_rounds_and_fences_are_one_transaction(site: Site, server: Server, url: str) -> None:
+    ledger = granted(url, site.problem)
     place = f"{url}?schema=run1"
     settings = {"rounds": 6, "ledger": ledger, "keep_states": True}
-    async with serving(plan_for(paper), keys, place, **settings) as cloud:
+    async with serving(site.plan(), site.keys, place, **settings) as cloud:
         assert cloud._fence is None  # the journal raises it
-        await completed(cloud, member(paper, ALL, cloud, keys, tmp_path))
+        await completed(cloud, site.member(cloud, *ALL))
     transactions = server.rows(url, "SELECT xmin FROM run1.rounds WHERE k = 6")
     assert server.rows(url, "SELECT xmin, fence FROM runs") == [(*transactions[0], 6)]
     store = CloudStore(f"{url}?schema=run2")
-    assert store.join(ledger.begin("r", plan_for(paper).charges(), rounds=0, digest=lambda k: None))
+    assert store.join(ledger.begin("r", site.plan().charges(), rounds=0, digest=lambda k: None))
     server.rows(url, "UPDATE runs SET fence = 1 WHERE run_id = 'r'")  # by another cloud
     with pytest.raises(RollbackError):
         store.commit(record(1), released())
@@ -312,13 +307,14 @@ async def test_rounds_and_fences_in_one_database_are_one_transaction(
     assert summarise(f"{url}?schema=run2").rounds == 0  # nothing is left of it
 
 
-def test_a_restored_database_is_refused_by_a_ledger_elsewhere_or_a_marker(
-    server: Server, paper: Problem, keys: Path, tmp_path: Path
-) -> None:
-    for kind, ledger in {"file": granted(str(tmp_path / "ledger.db"), paper), "mark": None}.items():
-        folder, url = tmp_path / kind, server.database()
+def test_a_restored_database_is_refused_by_ledger_or_marker(site: Site, server: Server) -> None:
+    for kind, ledger in {
+        "file": granted(str(site.folder / "ledger.db"), site.problem),
+        "mark": None,
+    }.items():
+        folder, url = site.folder / kind, server.database()
         folder.mkdir()
-        where = (paper, plan_for(paper), keys, folder)
+        where = (site.problem, site.plan(), site.keys, folder)
         settings: dict[str, Any] = {"rounds": 6, "parties": [ALL], "ledger": ledger}
         mark = f"?mark={folder / 'run.mark'}" if ledger is None else ""
         run(some_rounds(*where, 2, store=url + mark, **settings))
@@ -329,13 +325,11 @@ def test_a_restored_database_is_refused_by_a_ledger_elsewhere_or_a_marker(
             run(some_rounds(*where, 6, store=backup + mark, **settings))
 
 
-def test_a_ledger_in_the_restored_database_rolls_back_with_it_and_an_agent_proves_it(
-    server: Server, url: str, paper: Problem, keys: Path, tmp_path: Path
-) -> None:
-    granted(url, paper)
+def test_an_agent_proves_a_ledger_rolled_back(site: Site, server: Server, url: str) -> None:
+    granted(url, site.problem)
 
     def rounds(url: str, until: int) -> None:
-        where = (paper, plan_for(paper), keys, tmp_path)
+        where = (site.problem, site.plan(), site.keys, site.folder)
         run(some_rounds(*where, until, store=url, rounds=6, parties=[ALL], ledger=Ledger(url)))
 
     rounds(url, 2)
@@ -363,20 +357,18 @@ async def test_a_standby_says_so_and_listens_once_the_lease_is_given_back(
 
 
 async def test_a_cloud_that_loses_its_lease_while_it_starts_stands_by_and_blames_nobody(
+    site: Site,
     server: Server,
     url: str,
-    paper: Problem,
-    keys: Path,
-    tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """Another one that released a round meanwhile leaves a fence beyond what this one has read."""
-    plan, ledger = plan_for(paper), granted(url, paper)
+    plan, ledger = site.plan(), granted(url, site.problem)
     settings: dict[str, Any] = {"rounds": 60, "ledger": ledger, "seed": 1}
     check = check_store
-    other = Cloud(plan, keys=keys, store=url, **settings)
-    everybody = member(paper, ALL, free_port(), keys, tmp_path, allow_simulated=True)
+    other = Cloud(plan, keys=site.keys, store=url, **settings)
+    everybody = member(site.problem, ALL, free_port(), site.keys, site.folder, allow_simulated=True)
 
     async def overtake() -> None:
         server.rows(url, "UPDATE lease SET token = '', expires = clock_timestamp()")
@@ -394,7 +386,7 @@ async def test_a_cloud_that_loses_its_lease_while_it_starts_stands_by_and_blames
 
     monkeypatch.setattr(run_service, "check_store", overtaken)
     with caplog.at_level(logging.INFO):
-        async with serving(plan, keys, url, **settings) as cloud:
+        async with serving(plan, site.keys, url, **settings) as cloud:
             assert cloud.round >= 3
     assert caplog.text.count("standby") == 1
 
@@ -495,9 +487,7 @@ def test_a_server_that_does_not_wait_for_its_disk_is_refused() -> None:
         server.remove()
 
 
-def test_a_lost_connection_ends_a_write_with_an_error_that_may_pass(
-    server: Server, url: str
-) -> None:
+def test_a_lost_connection_ends_a_write_with_a_passing_error(server: Server, url: str) -> None:
     store, ledger = CloudStore(url), Ledger(url)
     ledger.grant("pump", 1.0, 1e-6, hide="trajectory", radius=1.0)
     fence = ledger.begin("run", COST, rounds=0, digest=lambda k: None)
@@ -522,11 +512,11 @@ def test_a_lost_connection_ends_a_write_with_an_error_that_may_pass(
 def test_check_setup_looks_at_store_and_ledger_and_makes_neither(
     url: str, server: Server, tmp_path: Path, keys: Path
 ) -> None:
-    options = CloudOptions(keys=keys, store=url, ledger=url, rounds=20)
     paper = Path(__file__).parents[2] / "examples" / "paper"
+    options = CloudOptions(problem=paper, keys=keys, store=url, ledger=url, rounds=20)
 
     def row(name: str) -> tuple[str, str]:
-        checks = dict(CHECKS["cloud"][1](paper, options))
+        checks = dict(CHECKS["cloud"][1](options))
         found = carry_out((name, checks[name]))
         assert PASSWORD not in found["detail"]
         return found["status"], found["detail"]
@@ -538,5 +528,5 @@ def test_check_setup_looks_at_store_and_ledger_and_makes_neither(
     Ledger(url).grant(names, 1.1, 0.05, hide="trajectory", radius=1.0)
     assert "is of a run, running" in row("store")[1]
     assert row("budgets")[0] == "ok"
-    options = CloudOptions(keys=keys, store=url.replace(str(server.port), "1"))
+    options = CloudOptions(problem=paper, keys=keys, store=url.replace(str(server.port), "1"))
     assert row("store")[0] == "missing"

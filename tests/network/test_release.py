@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from network_harness import MachineRun, member, parts_at, plan_for, play, run, serving
+from network_harness import MachineRun, Site, parts_at, plan_for, play, run
 from numpy.typing import ArrayLike, NDArray
 from scipy import stats
 
@@ -110,9 +110,7 @@ def test_what_is_sent_depends_on_what_is_said_through_the_releases_alone(
 
 
 @pytest.mark.parametrize("method", ["joint", "paper"])
-def test_what_is_sent_has_independent_gaussian_noise_of_the_planned_sigma(
-    method: Any, coupled: Problem
-) -> None:
+def test_what_is_sent_has_gaussian_noise_of_the_plan(method: Any, coupled: Problem) -> None:
     plan = plan_for(coupled, method=method)
     scales = np.geomspace(0.02, 50.0, plan.sigma.size)
     plan = replace(
@@ -182,9 +180,7 @@ def test_the_cloud_adds_the_planned_sigma_to_every_kind_of_output(
 
 
 @pytest.mark.parametrize("method", ["joint", "paper"])
-def test_nothing_from_outside_the_certified_domain_enters_a_round(
-    method: Any, paper: Problem
-) -> None:
+def test_nothing_outside_the_certified_domain_enters_a_round(method: Any, paper: Problem) -> None:
     made = planned()
     assert np.any(upper_bounds(made.cloud.groups) > upper_bounds(made.domain))
     plan = made if method == "joint" else plan_for(paper, method="paper")
@@ -200,21 +196,19 @@ def test_nothing_from_outside_the_certified_domain_enters_a_round(
     assert any(part.data != everybody[part.party.agents[0]] for part in used)
 
 
-async def test_a_round_is_on_disk_before_a_byte_of_it_is_sent(
-    paper: Problem, keys: Path, tmp_path: Path
-) -> None:
+async def test_a_round_is_on_disk_before_a_byte_of_it_is_sent(site: Site) -> None:
     seen: list[tuple[int, int]] = []
 
-    async with serving(plan_for(paper), keys, tmp_path / "run.db", rounds=5) as cloud:
+    async with site.serving(rounds=5) as cloud:
         post = cloud._server.post
 
         def watched(action: Send) -> None:
             if isinstance(action.message, Round):
                 # Read by a connection of its own, which sees what is committed and no more.
-                seen.append((action.message.round, summarise(tmp_path / "run.db").rounds))
+                seen.append((action.message.round, summarise(site.store).rounds))
             post(action)
 
         cloud._server.post = watched  # type: ignore[method-assign]
-        gateway = member(paper, list(range(1, 8)), cloud, keys, tmp_path)
+        gateway = site.member(cloud, *range(1, 8))
         await gateway.run()
     assert seen == [(k, k) for k in range(1, 6)]

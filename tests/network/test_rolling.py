@@ -39,9 +39,7 @@ def spent_by(folder: Path, runs: int) -> None:
     assert 18 * each**2 <= day.budget**2
 
 
-def test_a_service_that_is_killed_in_a_run_answers_it_and_goes_on(
-    play: dict[str, Any], tmp_path: Path
-) -> None:
+def test_a_service_killed_in_a_run_goes_on(play: dict[str, Any], tmp_path: Path) -> None:
     folder = tmp_path / "day"
     drawn = play["played"](folder, port=free_port(), runs=2, kill=1)
     alike = play["without_privacy"](runs=2)
@@ -73,9 +71,7 @@ def test_a_service_that_is_killed_in_a_run_answers_it_and_goes_on(
 
 
 @pytest.mark.slow
-def test_a_day_costs_at_most_0_6_percent_more_than_without_privacy(
-    play: dict[str, Any], tmp_path: Path
-) -> None:
+def test_a_day_costs_at_most_0_6_percent_more(play: dict[str, Any], tmp_path: Path) -> None:
     drawn, need = play["played"](tmp_path / "day", port=free_port()), play["Cars"].drawn().need
     powers = (drawn, play["without_privacy"](), play["clairvoyant"]())
     plans = [play["Plan"]("", each) for each in powers]
@@ -88,9 +84,7 @@ def test_a_day_costs_at_most_0_6_percent_more_than_without_privacy(
     assert (tmp_path / "rolling.png").stat().st_size > 10_000
 
 
-def test_a_gateway_that_comes_late_states_what_its_own_cars_can_still_have(
-    play: dict[str, Any],
-) -> None:
+def test_a_late_gateway_states_what_its_cars_can_still_have(play: dict[str, Any]) -> None:
     lot = play["Lot"](play["Cars"].drawn(), np.arange(250))
     stated = {s.name: v for s, v in lot.problem(play["public"](9)).groups[0].parameters.items()}
     need = stated.pop("need")

@@ -107,9 +107,7 @@ def test_a_warm_start_of_other_sums_or_for_another_algorithm_is_refused() -> Non
 
 
 @pytest.mark.parametrize("name", ["paper", "coupled"])
-def test_the_same_contributions_and_noise_give_the_same_release_as_solve_bit_for_bit(
-    name: str, request: pytest.FixtureRequest
-) -> None:
+def test_releases_have_the_bits_of_simulate(name: str, request: pytest.FixtureRequest) -> None:
     problem: Problem = request.getfixturevalue(name)
     made = plan_for(problem, sigma=0.5)
     lower, upper = lower_bounds(made.domain), upper_bounds(made.domain)
@@ -122,9 +120,7 @@ def test_the_same_contributions_and_noise_give_the_same_release_as_solve_bit_for
     assert record.price.tolist() == here.last_price[0].tolist()
 
 
-def test_noise_is_drawn_before_what_is_said_in_its_round_is_known(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_noise_is_drawn_before_its_round_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
     draws: list[int] = []
     draw = sampler._discrete_gaussian()
 
@@ -210,9 +206,7 @@ def test_a_memory_of_another_length_is_refused(paper: Problem) -> None:
 
 
 @pytest.mark.parametrize(("method", "algorithm"), [("joint", Tikhonov()), ("paper", None)])
-def test_a_plan_is_refused_that_releases_other_numbers_than_the_algorithm_works_with(
-    method: Any, algorithm: Any, paper: Problem
-) -> None:
+def test_a_plan_for_another_release_is_refused(method: Any, algorithm: Any, paper: Problem) -> None:
     made = plan_for(paper, method=method)
     with pytest.raises(InputError, match="use sv"):
         Rounds(made, algorithm or DualAveraging(), deployed_sampler(made), 5)

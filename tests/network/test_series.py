@@ -26,14 +26,14 @@ from network_harness import free_port, page, peer, taking_part
 
 import sottovoce as sv
 from sottovoce.algorithm.price_memory import PriceMemory
-from sottovoce.cli.serve import read_service
+from sottovoce.cli.serve import ServiceOptions
 from sottovoce.errors import InputError
 from sottovoce.network.agent import Agent, AgentResult
 from sottovoce.network.agent_group import AgentGroup
 from sottovoce.network.config import read_config
 from sottovoce.network.failures import RefusedError, StoreError
 from sottovoce.network.identity.tls import client_context
-from sottovoce.network.series import Series, _listed
+from sottovoce.network.series import Series
 from sottovoce.network.store import CloudStore, summarise
 from sottovoce.privacy.ledger import Ledger
 from sottovoce.privacy.noise_plan import NoisePlan
@@ -564,7 +564,8 @@ def test_nothing_private_is_where_others_read(folder: Path, keys: Path, fleet: F
     ("line", "named"),
     [
         ("new = true", "got 'new'"),
-        ('every = "soon"', "every must be a time"),
+        ('every = "soon"', "every must be"),
+        ('every = "0 s"', "every must be"),
         ('quorum = "0%"', "quorum must be"),
         ("straggler = 3", "straggler"),
         ('first = "noon"', "first must be a time"),
@@ -577,7 +578,7 @@ def test_a_service_file_that_cannot_be_meant_is_refused(
 ) -> None:
     file = service_file(folder, keys, 1, line)
     with ThreadPoolExecutor() as pool, pytest.raises(InputError, match=re.escape(named)):
-        read_service(file)["test"].series("test", pool)
+        ServiceOptions(file=file).tables()["test"].series("test", pool)
 
 
 async def test_prices_move_with_the_horizon_and_old_ones_are_forgotten(
@@ -593,7 +594,7 @@ async def test_prices_move_with_the_horizon_and_old_ones_are_forgotten(
             labels=labels, rounds=40, count=3.0, price=np.arange(3.0), mean_price=zeros,
             mean_sum=zeros, aim=zeros, covariance=square, response=square, slope=square,
         )  # fmt: skip
-        learnt = replace(series._note, number=7, learnt=_listed(memory), learnt_at=(7, 9_000.0))
+        learnt = replace(series._note, number=7, learnt=memory, learnt_at=(7, 9_000.0))
         series._note = learnt
         expected = {9_900.0: [1, 2, 0], 10_800.0: [2, 0, 1], 9_010.0: [0, 1, 2]}
         for due, price in expected.items():

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from network_harness import free_port, member, split_plan
+from network_harness import Site, free_port, split_plan
 from scipy import stats
 from test_chaos import check_frames, lines, rounds_done, start, witness_agents
 
@@ -115,24 +115,24 @@ def check_noise(noise: Integers) -> None:
 
 
 def test_halves_killed_at_any_instant_and_agents_that_lose_their_states_continue_one_run(
-    paper: Problem, split_keys: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    split_site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rounds, port, second = 60, free_port(), free_port()
-    witness_agents(tmp_path, monkeypatch)
-    words = ("cloud", port, split_keys, tmp_path, rounds, "--helper", second)
+    witness_agents(split_site.folder, monkeypatch)
+    words = ("cloud", port, split_site.keys, split_site.folder, rounds, "--helper", second)
 
     def begin(i: int) -> asyncio.Task[object]:
-        return asyncio.create_task(member(paper, [i], port, split_keys, tmp_path).run())
+        return asyncio.create_task(split_site.member(port, i).run())
 
     async def reached(k: int) -> None:
-        while rounds_done(tmp_path / "run.db") < k:
+        while rounds_done(split_site.store) < k:
             await asyncio.sleep(0.005)
 
     async def again(i: int, state: Path | None) -> asyncio.Task[object]:
         """Agent i is ended, and begins with an old state or with none."""
         tasks[i].cancel()
         await asyncio.wait([tasks[i]])
-        own = tmp_path / f"{i}.state"
+        own = split_site.folder / f"{i}.state"
         own.unlink()
         if state is not None:
             shutil.copy(state, own)
@@ -143,7 +143,7 @@ def test_halves_killed_at_any_instant_and_agents_that_lose_their_states_continue
             for i in range(1, 8):
                 tasks[i] = begin(i)
             await reached(15)
-            shutil.copy(tmp_path / "2.state", tmp_path / "old")
+            shutil.copy(split_site.folder / "2.state", split_site.folder / "old")
             await reached(20)
             halves[0].kill()
             halves[0].wait()
@@ -152,20 +152,20 @@ def test_halves_killed_at_any_instant_and_agents_that_lose_their_states_continue
             await reached(30)
             halves[1].kill()
             halves[1].wait()
-            tasks[2] = await again(2, tmp_path / "old")
-            halves[1] = start("helper", second, split_keys, tmp_path)
+            tasks[2] = await again(2, split_site.folder / "old")
+            halves[1] = start("helper", second, split_site.keys, split_site.folder)
             await asyncio.gather(*tasks.values())
             assert await asyncio.to_thread(halves[0].wait) == 0
 
     tasks: dict[int, asyncio.Task[object]] = {}
-    halves = [start(*words), start("helper", second, split_keys, tmp_path)]
+    halves = [start(*words), start("helper", second, split_site.keys, split_site.folder)]
     try:
         asyncio.run(main())
     finally:
         for process in halves:
             process.kill()
             process.wait()
-    check_the_four_nevers(paper, split_keys, tmp_path, rounds)
+    check_the_four_nevers(split_site.problem, split_site.keys, split_site.folder, rounds)
 
 
 async def soak(problem: Problem, keys: Path, folder: Path, *, kills: int) -> int:
@@ -204,18 +204,14 @@ async def soak(problem: Problem, keys: Path, folder: Path, *, kills: int) -> int
 
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
-def test_fifty_kills_of_halves_and_agents_leave_one_story(
-    paper: Problem, split_keys: Path, tmp_path: Path
-) -> None:
-    rounds = asyncio.run(soak(paper, split_keys, tmp_path, kills=60))
+def test_fifty_kills_of_halves_and_agents_leave_one_story(split_site: Site) -> None:
+    rounds = asyncio.run(soak(split_site.problem, split_site.keys, split_site.folder, kills=60))
     assert rounds > 100
-    check_the_four_nevers(paper, split_keys, tmp_path, rounds)
+    check_the_four_nevers(split_site.problem, split_site.keys, split_site.folder, rounds)
 
 
 @pytest.mark.parametrize("rounds", [60, 3_000, 20_000])
-def test_the_check_of_the_noise_passes_what_is_drawn_and_notices_what_is_used_twice(
-    rounds: int,
-) -> None:
+def test_the_check_of_the_noise_notices_what_is_used_twice(rounds: int) -> None:
     """Repeated draws: numbers of 27 bits alone are alike by chance in nearly every long run."""
     drawn = np.random.default_rng(rounds).normal(0.0, STEPS, (2, rounds, 4))
     noise = np.rint(drawn).astype(np.int64)

@@ -14,11 +14,10 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 from network_harness import (
+    Site,
     free_port,
-    halves,
     helping,
     member,
-    plan_for,
     run,
     serving,
     split_plan,
@@ -51,19 +50,17 @@ async def refused(problem: Problem, cloud: Cloud, keys: Path, folder: Path) -> R
     return found.value
 
 
-async def test_an_agent_whose_keys_name_a_helper_refuses_a_cloud_without_one(
-    paper: Problem, split_keys: Path, tmp_path: Path
-) -> None:
-    own = split_keys / "cloud"
-    async with serving(plan_for(paper), own, tmp_path / "run.db", rounds=3) as cloud:
-        error = await refused(paper, cloud, split_keys, tmp_path)
+async def test_an_agent_with_a_helpers_key_refuses_a_cloud_without(split_site: Site) -> None:
+    own = split_site.keys / "cloud"
+    async with serving(split_site.plan(), own, split_site.store, rounds=3) as cloud:
+        error = await refused(split_site.problem, cloud, split_site.keys, split_site.folder)
     assert error.code is Code.OTHER_RUN
     assert "these keys ask for a helper, and the run has none" in str(error)
 
 
 @pytest.mark.parametrize("lie", ["grid", "lower", "upper", "sums"])
 def test_an_agent_goes_by_what_both_halves_say(
-    lie: str, paper: Problem, split_keys: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    split_site: Site, lie: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     said = Setup.welcome
 
@@ -79,18 +76,16 @@ def test_an_agent_goes_by_what_both_halves_say(
     monkeypatch.setattr(Setup, "welcome", lying)
 
     async def main() -> RefusedError:
-        async with halves(split_plan(paper), split_keys, tmp_path, rounds=3) as (cloud, _):
-            return await refused(paper, cloud, split_keys, tmp_path)
+        async with split_site.halves(rounds=3) as (cloud, _):
+            return await refused(split_site.problem, cloud, split_site.keys, split_site.folder)
 
     assert "the helper has not signed what the cloud asks for" in str(run(main()))
 
 
-async def test_a_helper_does_not_pass_for_the_cloud_nor_talk_to_agents(
-    paper: Problem, split_keys: Path, tmp_path: Path
-) -> None:
-    plan = split_plan(paper)
-    async with helping(plan, split_keys, tmp_path / "helper.db") as helper:
-        connector = aiohttp.TCPConnector(ssl=client_context(split_keys / "agents" / "3"))
+async def test_a_helper_does_not_pass_for_the_cloud_nor_talk_to_agents(split_site: Site) -> None:
+    plan = split_plan(split_site.problem)
+    async with helping(plan, split_site.keys, split_site.folder / "helper.db") as helper:
+        connector = aiohttp.TCPConnector(ssl=client_context(split_site.keys / "agents" / "3"))
         url = f"https://127.0.0.1:{helper.port}/"
         async with (
             aiohttp.ClientSession(connector=connector) as session,
@@ -98,39 +93,39 @@ async def test_a_helper_does_not_pass_for_the_cloud_nor_talk_to_agents(
         ):
             assert answer.status == 403  # only the cloud may ask
     # A server with the helper's certificate in the place of the cloud.
-    own = split_keys / "helper"
-    async with serving(plan_for(paper), own, tmp_path / "run.db", rounds=3) as cloud:
-        error = await refused(paper, cloud, split_keys, tmp_path)
+    own = split_site.keys / "helper"
+    async with serving(split_site.plan(), own, split_site.store, rounds=3) as cloud:
+        error = await refused(split_site.problem, cloud, split_site.keys, split_site.folder)
         assert "must be a split cloud by its certificate" in str(error)
 
 
-async def test_cloud_and_helper_with_other_plans_do_not_run(
-    paper: Problem, split_keys: Path, tmp_path: Path
-) -> None:
-    async with helping(split_plan(paper, sigma=1.0), split_keys, tmp_path / "h") as helper:
+async def test_cloud_and_helper_with_other_plans_do_not_run(split_site: Site) -> None:
+    async with helping(
+        split_plan(split_site.problem, sigma=1.0), split_site.keys, split_site.folder / "h"
+    ) as helper:
         url = f"wss://127.0.0.1:{helper.port}"
-        own = split_keys / "cloud"
-        plan = split_plan(paper)
-        async with serving(plan, own, tmp_path / "r", rounds=3, helper=url) as cloud:
+        own = split_site.keys / "cloud"
+        plan = split_plan(split_site.problem)
+        async with serving(plan, own, split_site.folder / "r", rounds=3, helper=url) as cloud:
             with pytest.raises(HaltedError, match="with the same plan"):
                 await cloud.finished()
-    assert summarise(tmp_path / "h").incidents == {"other-run": 1}
+    assert summarise(split_site.folder / "h").incidents == {"other-run": 1}
 
 
-def test_a_helper_with_a_ledger_answers_no_run_that_it_does_not_cover(
-    paper: Problem, split_keys: Path, tmp_path: Path
-) -> None:
-    ledger = Ledger(tmp_path / "ledger.db")
-    ledger.grant(paper.cloud.agent_labels(), 1.1, 0.05, hide="trajectory", radius=1.0)
+def test_a_helper_with_a_ledger_answers_no_run_that_it_does_not_cover(split_site: Site) -> None:
+    ledger = Ledger(split_site.folder / "ledger.db")
+    ledger.grant(split_site.problem.cloud.agent_labels(), 1.1, 0.05, hide="trajectory", radius=1.0)
 
     async def one(name: str) -> int:
-        folder = tmp_path / name
+        folder = split_site.folder / name
         folder.mkdir()
-        plan, store = split_plan(paper), folder / "helper.db"
-        async with helping(plan, split_keys, store, ledger=ledger) as helper:
-            url, own = f"wss://127.0.0.1:{helper.port}", split_keys / "cloud"
+        plan, store = split_plan(split_site.problem), folder / "helper.db"
+        async with helping(plan, split_site.keys, store, ledger=ledger) as helper:
+            url, own = f"wss://127.0.0.1:{helper.port}", split_site.keys / "cloud"
             async with serving(plan, own, folder / "run.db", rounds=3, helper=url) as cloud:
-                agents = [member(paper, i, cloud, split_keys, folder) for i in ALONE]
+                agents = [
+                    member(split_site.problem, i, cloud, split_site.keys, folder) for i in ALONE
+                ]
                 async with taking_part(*agents):
                     done = asyncio.create_task(cloud.finished(linger=5))
                     failed = asyncio.create_task(helper._outcome._ended.wait())
@@ -145,7 +140,7 @@ def test_a_helper_with_a_ledger_answers_no_run_that_it_does_not_cover(
 
 
 async def test_a_mask_that_does_not_fit_ends_the_run_and_is_never_sent(
-    paper: Problem, split_keys: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    split_site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cover = Masker.mask
 
@@ -155,10 +150,8 @@ async def test_a_mask_that_does_not_fit_ends_the_run_and_is_never_sent(
 
     monkeypatch.setattr(Masker, "mask", broken)
 
-    async with halves(split_plan(paper), split_keys, tmp_path, rounds=9) as (cloud, _):
-        async with taking_part(
-            *(member(paper, i, cloud, split_keys, tmp_path) for i in ALONE)
-        ) as tasks:
+    async with split_site.halves(rounds=9) as (cloud, _):
+        async with taking_part(*(split_site.member(cloud, *i) for i in ALONE)) as tasks:
             with pytest.raises(DivergedError, match="a sum left its certified range"):
                 await cloud.finished()
             assert cloud.round == 2
@@ -167,11 +160,7 @@ async def test_a_mask_that_does_not_fit_ends_the_run_and_is_never_sent(
 
 
 async def test_planted_contributions_never_show_in_anything_either_half_can_reach(
-    paper: Problem,
-    split_keys: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
+    split_site: Site, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
     raw: list[Integers] = []
@@ -195,12 +184,12 @@ async def test_planted_contributions_never_show_in_anything_either_half_can_reac
     monkeypatch.setattr(cloud_module, "decode_from_helper", back)
     states: list[float] = []
     settings: dict[str, Any] = {"rounds": 12, "keep_states": True}
-    async with halves(split_plan(paper), split_keys, tmp_path, **settings) as (cloud, _):
-        agents = [member(paper, i, cloud, split_keys, tmp_path) for i in ALONE]
+    async with split_site.halves(**settings) as (cloud, _):
+        agents = [split_site.member(cloud, *i) for i in ALONE]
         ended = await asyncio.gather(*(agent.run() for agent in agents))
         states.extend(float(x) for e in ended for x in (*e.x, *e.last_x))
     assert len(seen) > 12 * 9
-    files = [path for path in tmp_path.iterdir() if not path.name.endswith(".state")]
+    files = [path for path in split_site.folder.iterdir() if not path.name.endswith(".state")]
     files = [path for path in files if ".state" not in path.name]
     assert {"run.db", "helper.db"} <= {path.name for path in files}
     seen += [path.read_bytes() for path in files]
@@ -220,7 +209,7 @@ async def test_planted_contributions_never_show_in_anything_either_half_can_reac
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_no_contribution_is_in_the_memory_of_either_half(
-    paper: Problem, split_keys: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    split_site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     raw: list[bytes] = []
     masked: list[bytes] = []
@@ -236,16 +225,16 @@ def test_no_contribution_is_in_the_memory_of_either_half(
     monkeypatch.setattr(Masker, "mask", noted)
     port, second = free_port(), free_port()
     crew = [
-        start("cloud", port, split_keys, tmp_path, 100_000, "--helper", second),
-        start("helper", second, split_keys, tmp_path),
+        start("cloud", port, split_site.keys, split_site.folder, 100_000, "--helper", second),
+        start("helper", second, split_site.keys, split_site.folder),
     ]
 
     dumps: list[bytes] = []  # asyncio would write a result of this size out for its task's name
 
     async def main() -> None:
-        agents = [member(paper, i, port, split_keys, tmp_path) for i in ALONE]
+        agents = [split_site.member(port, *i) for i in ALONE]
         async with taking_part(*agents):
-            while rounds_done(tmp_path / "run.db") < 30:
+            while rounds_done(split_site.store) < 30:
                 await asyncio.sleep(0.05)
             for process in crew:
                 process.send_signal(19)  # SIGSTOP: the dump is of one moment
@@ -288,22 +277,18 @@ def memory_of(pid: int) -> bytes:
     return b"\xff".join(parts)
 
 
-async def test_a_helper_of_another_version_ends_the_run_before_it_begins(
-    paper: Problem, split_keys: Path, tmp_path: Path
-) -> None:
-    plan = split_plan(paper)
-    async with helping(plan, split_keys, tmp_path / "helper.db") as helper:
+async def test_a_helper_of_another_version_ends_the_run_before_it_begins(split_site: Site) -> None:
+    plan = split_plan(split_site.problem)
+    async with helping(plan, split_site.keys, split_site.folder / "helper.db") as helper:
         helper._server.protocols = ("sottovoce.helper.4", "sottovoce.6")
-        url, own = f"wss://127.0.0.1:{helper.port}", split_keys / "cloud"
-        async with serving(plan, own, tmp_path / "run.db", helper=url, rounds=3) as cloud:
+        url, own = f"wss://127.0.0.1:{helper.port}", split_site.keys / "cloud"
+        async with serving(plan, own, split_site.store, helper=url, rounds=3) as cloud:
             with pytest.raises(RefusedError, match=r"must speak sottovoce\.helper\.3") as caught:
                 await cloud.finished()
     assert caught.value.code is Code.VERSION
 
 
-async def test_keys_without_a_key_for_masks_make_no_helper(
-    paper: Problem, keys: Path, tmp_path: Path
-) -> None:
-    helper = Helper(split_plan(paper), keys=keys, store=tmp_path / "h")
+async def test_keys_without_a_key_for_masks_make_no_helper(site: Site) -> None:
+    helper = Helper(split_plan(site.problem), keys=site.keys, store=site.folder / "h")
     with pytest.raises(IdentityError, match=r"key for masks|X25519"):
         await helper.start()

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from msgspec.structs import replace
-from network_harness import halves, member, run, split_plan
+from network_harness import Site, halves, member, run, split_plan
 from test_cloud_machine import HASH, KEY, Table, hello, setup
 
 from sottovoce.algorithm.dual_averaging import DualAveraging
@@ -146,9 +146,7 @@ def test_a_held_agent_counts_with_the_mask_of_the_round_it_spoke_in() -> None:
         (Everything(rounds=9), True),
     ],
 )
-def test_the_helper_goes_by_its_own_plan_in_what_may_count_again(
-    hide: Adjacency, covered: bool, paper: Problem
-) -> None:
+def test_the_helper_goes_by_its_own_plan(hide: Adjacency, covered: bool, paper: Problem) -> None:
     plan = split_plan(paper, hide=hide)
     config = make_config(plan, DualAveraging(), rounds=9, noise="secure", run_id="r")
     keys = Keys(((1,),))
@@ -174,11 +172,9 @@ async def played(
 
 
 @pytest.mark.parametrize("parties", [[[i] for i in range(1, 8)], [[1, 2, 3], [4, 5, 6, 7]]])
-def test_a_split_cloud_runs_to_its_end_with_agents_alone_and_behind_gateways(
-    parties: list[list[int]], paper: Problem, split_keys: Path, tmp_path: Path
-) -> None:
-    result = run(played(paper, split_keys, tmp_path, parties, rounds=20))
+def test_a_split_cloud_runs_to_its_end(split_site: Site, parties: list[list[int]]) -> None:
+    result = run(played(split_site.problem, split_site.keys, split_site.folder, parties, rounds=20))
     assert result.rounds == 20
     assert np.isfinite(result.price).all()
     assert not result.refused
-    assert summarise(tmp_path / "run.db").status == "done"
+    assert summarise(split_site.store).status == "done"

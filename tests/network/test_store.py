@@ -108,9 +108,7 @@ def test_every_commit_waits_for_the_disk(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("keep", [True, False])
 @pytest.mark.parametrize("end", ["next round", "done", "halted", "failed"])
-def test_what_was_said_is_erased_with_the_next_round_or_the_end_unless_asked_for(
-    tmp_path: Path, keep: bool, end: str
-) -> None:
+def test_what_was_said_is_erased_with_the_next_round(tmp_path: Path, keep: bool, end: str) -> None:
     store = CloudStore(tmp_path / "run.db", keep_states=keep)
     canary = 1234567890123
     store.commit(record(1, canary), released())
@@ -159,9 +157,7 @@ def test_a_file_of_another_kind_is_left_alone(tmp_path: Path) -> None:
         summarise(path)
 
 
-def test_a_summary_can_be_read_while_a_cloud_writes_and_says_nothing_that_agents_said(
-    tmp_path: Path, paper: Problem
-) -> None:
+def test_a_summary_says_nothing_that_agents_said(tmp_path: Path, paper: Problem) -> None:
     store = CloudStore(tmp_path / "run.db")
     store.pin(config(paper, store))
     store.incident(Code.CONFLICT, (3,), 1)
@@ -312,23 +308,8 @@ def memory(k: int) -> Memory:
     )
 
 
-def test_an_agent_goes_on_from_its_last_round(tmp_path: Path) -> None:
-    path = tmp_path / "3.state"
-    saved = AgentStore(path, START)
-    assert saved.memory == START
-    for k in range(5):
-        saved.save(memory(k))
-    saved.close()
-    again = AgentStore(path, START)
-    assert again.memory == memory(4)
-    again.close()
-    assert stat.S_IMODE(path.stat().st_mode) == 0o600
-
-
 @pytest.mark.parametrize("way", ["flip", "cut", "no log"])
-def test_a_damaged_state_file_gives_a_memory_of_the_agent_or_a_refusal(
-    way: str, tmp_path: Path
-) -> None:
+def test_a_damaged_state_file_gives_a_memory_or_a_refusal(way: str, tmp_path: Path) -> None:
     live = tmp_path / "live"
     live.mkdir()
     saved = AgentStore(live / "s", START)

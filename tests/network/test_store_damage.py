@@ -88,7 +88,6 @@ def everything(path: Path) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def closed(tmp_path_factory: pytest.TempPathFactory, paper: Problem) -> Path:
-    """The folder of a store that was closed."""
     folder = tmp_path_factory.mktemp("closed")
     store = CloudStore(folder / "run.db")
     fill(store, paper)
@@ -149,7 +148,7 @@ def test_no_flipped_bit_is_ever_sent_out_or_told(
 
 
 @pytest.mark.parametrize("column", ["said", "context", "release", "digest", "attendance"])
-def test_a_flipped_bit_in_any_field_of_the_last_round_is_found(
+def test_a_flipped_bit_of_the_last_round_is_found(
     column: str, closed: Path, tmp_path: Path
 ) -> None:
     store = Path(shutil.copytree(closed, tmp_path, dirs_exist_ok=True)) / "run.db"
@@ -160,9 +159,7 @@ def test_a_flipped_bit_in_any_field_of_the_last_round_is_found(
         CloudStore(store)
 
 
-def test_a_round_that_rots_while_the_cloud_runs_is_no_proof_of_a_rollback(
-    closed: Path, tmp_path: Path
-) -> None:
+def test_a_round_that_rots_meanwhile_is_no_proof_of_rollback(closed: Path, tmp_path: Path) -> None:
     shutil.copytree(closed, tmp_path, dirs_exist_ok=True)
     store = CloudStore(tmp_path / "run.db")
     store._database.execute("UPDATE rounds SET digest = zeroblob(32) WHERE k = 3")

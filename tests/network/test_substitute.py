@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from network_harness import member, plan_for, run, serving
+from network_harness import Site, member, plan_for, run, serving
 from welcomes import welcome_to
 
 import sottovoce as sv
@@ -34,7 +34,6 @@ QUOTE = "the state is"
 
 
 def failing(k: int, how: str) -> Any:
-    """A gradient that fails from its k-th call on."""
     calls = 0
 
     def gradient(x: Array) -> Array:
@@ -69,12 +68,10 @@ async def with_a_failing_agent(
 
 
 def said(x: float) -> list[int]:
-    """What agent 7 contributes at x: x^4/12 to the second sum, x^2 to the fourth."""
     return [round(x**4 / 12 / GRID), round(x**2 / GRID)]
 
 
 def heard(folder: Path) -> list[list[int]]:
-    """What the cloud heard of agent 7, round by round."""
     said = transcript(folder / "run.db").said
     assert said is not None
     return [np.frombuffer(dict(parts)[7,], dtype="<i8").tolist() for parts in said]
@@ -83,12 +80,7 @@ def heard(folder: Path) -> list[list[int]]:
 @pytest.mark.parametrize("how", ["raises", "is not finite"])
 @pytest.mark.parametrize("hide", [Trajectory(radius=1.0), Offset(radius=1.0, rounds=ROUNDS)])
 def test_an_agent_whose_own_code_fails_does_not_stop_the_run(
-    hide: Adjacency,
-    how: str,
-    paper: Problem,
-    keys: Path,
-    tmp_path: Path,
-    caplog: pytest.LogCaptureFixture,
+    site: Site, hide: Adjacency, how: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
     driven: list[float] = []
@@ -96,10 +88,10 @@ def test_an_agent_whose_own_code_fails_does_not_stop_the_run(
         "gradient": failing(1, how),
         "on_state": lambda k, x, which: driven.append(float(x[0])),
     }
-    ended = run(with_a_failing_agent(paper, keys, tmp_path, hide, agent7))
+    ended = run(with_a_failing_agent(site.problem, site.keys, site.folder, hide, agent7))
     assert (ended.rounds, ended.failed) == (ROUNDS, ROUNDS)
     instead = 0.0 if hide.kind == "trajectory" else START  # x7 lives in [-10, 10]
-    assert heard(tmp_path) == [said(START)] + [said(instead)] * (ROUNDS - 1)
+    assert heard(site.folder) == [said(START)] + [said(instead)] * (ROUNDS - 1)
     assert driven == [START] * ROUNDS  # no device follows a substitute
     told = [r for r in caplog.records if r.getMessage() == "state-substituted"]
     assert [r.levelname for r in told] == ["ERROR"] + ["DEBUG"] * (ROUNDS - 1)
@@ -108,14 +100,14 @@ def test_an_agent_whose_own_code_fails_does_not_stop_the_run(
     assert str(START) not in text
 
 
-def test_a_device_that_refuses_a_setpoint_does_not_stop_the_run(
-    paper: Problem, keys: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_device_that_refuses_stops_no_run(site: Site, caplog: pytest.LogCaptureFixture) -> None:
     def refuse(k: int, x: Array, which: str) -> None:
         raise OSError(f"{QUOTE} {x}")
 
     agent7 = {"gradient": failing(10**9, ""), "on_state": refuse}
-    ended = run(with_a_failing_agent(paper, keys, tmp_path, Trajectory(radius=1.0), agent7))
+    ended = run(
+        with_a_failing_agent(site.problem, site.keys, site.folder, Trajectory(radius=1.0), agent7)
+    )
     assert (ended.rounds, ended.failed) == (ROUNDS, 0)
     assert any(r.getMessage() == "on-state-failed" for r in caplog.records)
     assert QUOTE not in caplog.text
@@ -136,9 +128,7 @@ def stepped(house: AgentGroup, price: Array, hide: str = "trajectory") -> LocalS
         ("", 0.0),  # a run that says nothing may mean trajectories
     ],
 )
-def test_an_agent_behind_a_gateway_fails_alone_and_repeats_itself_where_rounds_count_by_themselves(
-    hide: str, instead: float, paper: Problem
-) -> None:
+def test_an_agent_behind_a_gateway_fails_alone(hide: str, instead: float, paper: Problem) -> None:
     def gateway(fails: bool) -> LocalStep:
         alone = []
         for number in (1, 2, 3):

@@ -52,7 +52,6 @@ def test_a_table_is_the_one_on_the_page(who: str, table: Mapping[tuple[Any, str]
 
 
 def cloud(phase: CloudPhase, role: str) -> tuple[Any, Mapping[str, Callable[[], Any]]]:
-    """A machine in a phase, and what brings each event about."""
     table = Table(straggler="fallback")
     machine = table.machine
     table.seat_all()

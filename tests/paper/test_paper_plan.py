@@ -47,12 +47,10 @@ def made(certificate: Certificate, **change: Any) -> NoisePlan:
 
 
 def values(plan_: NoisePlan) -> Array:
-    """The noise of every constraint's value."""
     return np.array([o.sigma for o in plan_.outputs if o.kind == "value"])
 
 
 def gradients(plan_: NoisePlan) -> list[tuple[int, int, float]]:
-    """Row, column and noise of every released entry of the gradient."""
     return [(o.row, o.column, o.sigma) for o in plan_.outputs if o.column is not None]
 
 

@@ -6,7 +6,6 @@ import math
 import stat
 import subprocess
 import sys
-import threading
 from collections.abc import Mapping
 from fractions import Fraction
 from pathlib import Path
@@ -39,7 +38,6 @@ def costs(mus: Mapping[str, float], protected: Protected = WITHIN_1) -> list[Cha
 
 @pytest.fixture
 def ledger(tmp_path: Path) -> Ledger:
-    """A ledger with budgets for two agents."""
     made = Ledger(tmp_path / "ledger")
     made.grant(["pump", "valve"], 1.0, 1e-6, **AS_PLANNED)
     return made
@@ -281,25 +279,6 @@ def test_of_two_processes_racing_for_the_last_budget_exactly_one_wins(ledger: Le
 def said(process: subprocess.Popen[str]) -> str:
     assert process.stdout is not None
     return process.stdout.readline().strip()
-
-
-def test_threads_may_share_a_ledger(ledger: Ledger) -> None:
-    wins = []
-
-    def race(name: int) -> None:
-        try:
-            ledger.spend(f"run {name}", costs({"pump": 0.6 * BUDGET}))
-        except BudgetError:
-            return
-        wins.append(name)
-
-    threads = [threading.Thread(target=race, args=(name,)) for name in range(6)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert len(wins) == 2  # 2 * 0.6^2 <= 1 < 3 * 0.6^2
-    assert_never_undercounts(ledger)
 
 
 # SQLite calls the trace just before it runs a statement; child n dies before its n-th statement,

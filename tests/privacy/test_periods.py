@@ -17,7 +17,7 @@ from sottovoce.privacy.charge import Charge, Protected
 from sottovoce.privacy.fence import TABLES
 from sottovoce.privacy.gaussian import delta_of, epsilon_of, gdp_mu_of
 from sottovoce.privacy.ledger import Ledger
-from sottovoce.privacy.periods import SECONDS
+from sottovoce.privacy.standing import SECONDS
 from sottovoce.privacy.statement import period_promise
 
 WITHIN_1 = Protected("offset", 1.0)
@@ -46,7 +46,6 @@ def cost(mu: float, *agents: str, protected: Protected = WITHIN_1) -> list[Charg
 
 
 def granted(path: Path | str, *agents: str) -> Ledger:
-    """A ledger with a large lifetime budget and one a day."""
     ledger, names = Ledger(path), agents or ("a",)
     ledger.grant(names, 20.0, 1e-5, hide="offset", radius=1.0)
     ledger.grant_period(names, 1.0, 1e-5, per="day")

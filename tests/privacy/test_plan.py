@@ -150,7 +150,6 @@ def problems(draw: st.DrawFn) -> Problem:
 
 
 def contributed(problem: Problem) -> Any:
-    """All sums at a point of all states."""
     symbols = [s for group in problem.groups for s in group.symbols]
     sums = [row for family in problem.cloud.sums.families for row in family.formulas]
     return function_of(symbols, sums)

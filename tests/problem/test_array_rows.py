@@ -78,6 +78,7 @@ def states() -> Any:
 def stated(constraint: Any, **more: Any) -> sv.Problem:
     x = states()
     return sv.Problem(
+        agents=x,
         objectives=[x[0] ** 2, x[1] ** 2, x[2][0] ** 2 + x[2][1] ** 2],
         constraints=[constraint(x)],
         **more,

@@ -13,7 +13,7 @@ from sottovoce.formula.canonical import canonical, expand
 from sottovoce.formula.expression import symbol
 from sottovoce.problem import gallery
 from sottovoce.problem.gallery import CONNECTOR_KW
-from sottovoce.problem.numeric import numeric_of
+from sottovoce.problem.numeric import Numeric
 
 
 def test_the_gallery_has_these_names() -> None:
@@ -63,7 +63,7 @@ def test_the_papers_problem_is_the_one_printed_in_the_paper() -> None:
 def test_a_known_optimum_meets_the_conditions_of_optimality(name: str) -> None:
     optimum = gallery.known(name)
     assert optimum is not None
-    numeric = numeric_of(gallery.get(name))
+    numeric = Numeric(gallery.get(name), local=True)
     x, mu = np.array(optimum.x), np.zeros(numeric.equality.size)
     mu[: numeric.rows] = optimum.mu
     if mu.size > numeric.rows:  # the book prints a row of one agent's set among the others

@@ -16,7 +16,7 @@ from sottovoce.formula.functions import exp, log
 from sottovoce.problem import gallery
 from sottovoce.problem import numeric as numeric_module
 from sottovoce.problem.constraints import total
-from sottovoce.problem.numeric import Numeric, gram
+from sottovoce.problem.numeric import Numeric
 from sottovoce.problem.problem import Problem
 from sympy_oracle import sympy_of, sympy_symbol
 
@@ -156,8 +156,3 @@ def test_a_fleet_gives_the_numbers_of_the_same_agents_stated_one_by_one(
     np.testing.assert_allclose(
         left.lagrangian_hessian(x, mu).toarray(), hessian, rtol=1e-13, atol=1e-15
     )
-    for numeric in (left, right):
-        assert sum(block.count * block.dim for block in numeric.blocks) == x.size
-        inner = [block.hessians(numeric.lagrangian_hessian(x, mu)) for block in numeric.blocks]
-        found = gram(numeric.blocks, numeric.jacobian(x), inner)
-        np.testing.assert_allclose(found, slopes @ hessian @ slopes.T, rtol=1e-12, atol=1e-14)

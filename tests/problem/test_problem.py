@@ -158,19 +158,6 @@ def test_complex_numbers_are_refused_wherever_numbers_are_read() -> None:
         problem.evaluate(imaginary[0])
 
 
-def test_a_row_that_no_agent_enters_is_refused_by_its_number() -> None:
-    ev = sv.agents(3, lower=-1, upper=1, name="ev")
-    x = sv.agents(["a", "b", "c"], lower=-1, upper=1)
-    for weights in (np.zeros((1, 3)), np.array([[1.0, 0.0, 2.0], [0.0, 0.0, 0.0]])):
-        for agents, row in ((ev, sv.total(ev.x, weights=weights)), (x, weights @ x)):
-            objectives = ev.x**2 if agents is ev else list(x**2)
-            with pytest.raises(
-                ProblemError,
-                match=f"g1: every row of A @ x must name an agent, got row {len(weights)}",
-            ):
-                sv.Problem(objectives=objectives, constraints=[row <= 1])
-
-
 def test_integers_beyond_float64_are_refused() -> None:
     x, large = sv.agents(2, lower=0, upper=1), 10**400
     for state in (

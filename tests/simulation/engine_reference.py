@@ -166,7 +166,6 @@ class GradientSteps(Written):
 
 
 def drawn(seed: int, run: int, *, rounds: int, count: int) -> Any:
-    """The normals of a run."""
     return normals(stream_seed(seed, run), rounds, count)
 
 

@@ -79,6 +79,7 @@ def test_confirmed_answers_of_the_papers_problem_keep_its_constraints() -> None:
     assert over(problem, made.feasible, plain).any(axis=1).mean() > 0.5  # what the margin is for
     assert plain.confirmed is None
     assert str(result.summary()).count("confirmed") == 1
+    assert f"confirmed={result.confirmed.sum()}" in repr(result)
 
 
 def test_few_rounds_end_in_fallbacks_rather_than_in_violations() -> None:

@@ -27,8 +27,7 @@ from sottovoce.problem.constraints import total
 from sottovoce.problem.files.load import load_problem
 from sottovoce.problem.files.save import save_problem
 from sottovoce.problem.problem import Problem
-from sottovoce.study.advice_row import AdviceRow
-from sottovoce.study.advise import Advice, advise
+from sottovoce.study.advise import Advice, AdviceRow, advise
 from sottovoce.study.prediction import (
     FEWEST_ROUNDS,
     Prediction,

@@ -61,7 +61,6 @@ def made(certificate: Certificate, hide: Adjacency | None = None, **change: Any)
 
 
 def short(problem: Problem, plan: NoisePlan, agent: int = 0, **change: Any) -> Audit:
-    """An audit of less than a second."""
     settings: dict[str, Any] = {"runs": 100, "rounds": 4, "sampler": Faulty(plan)}
     return audit(problem, plan, agent=agent, **(settings | change))
 

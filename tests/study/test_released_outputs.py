@@ -148,7 +148,6 @@ ACTED = 25  # rounds of the thirty of an audit in which the two behaviours diffe
 
 
 def found(made: NoisePlan, agent: int, reach: float) -> WorstPair:
-    """The pair, if it is one that the adjacency allows."""
     stated, own = agent_outputs(made, agent)
     pair = worst_pair(stated, own, reach)
     assert np.linalg.norm(pair.end - pair.begin) <= reach * (1 + 1e-12)

@@ -24,11 +24,15 @@ from sottovoce.problem.problem import Problem
 from sottovoce.study.compare import compare
 from sottovoce.study.promise import Promise
 from sottovoce.study.rivals import RIVALS, references
-from sottovoce.study.rivals.fixed_step import STEPS, fixed_step
+from sottovoce.study.rivals.dual_prices import (
+    STEPS,
+    EntropicAscent,
+    composed_sigma,
+    fixed_step,
+    renyi_sigma,
+)
+from sottovoce.study.rivals.hale_egerstedt import laplace, laplace_scales
 from sottovoce.study.rivals.han import broadcast_noise
-from sottovoce.study.rivals.hhrw import composed_sigma
-from sottovoce.study.rivals.laplace_variant import laplace, laplace_scales
-from sottovoce.study.rivals.ndmd import EntropicAscent, renyi_sigma
 from sottovoce.study.rivals.output_perturbation import diameter_sigma
 from sottovoce.study.rivals.rival import (
     JOINT,

@@ -53,7 +53,6 @@ def stored(
     keep: bool = True,
     noise: Noise = "secure",
 ) -> Path:
-    """A store with some rounds of a run."""
     algorithm = DualAveraging() if made.method == "joint" else Tikhonov()
     store = CloudStore(path, keep_states=keep)
     store.pin(

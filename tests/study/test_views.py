@@ -40,7 +40,6 @@ def paper() -> Case:
 
 @pytest.fixture(scope="module")
 def two() -> Case:
-    """Two sums of two agents."""
     x = sv.agents(2, lower=-1, upper=1)
     problem = Problem(
         objectives=[(x[0] - 0.5) ** 2, (x[1] + 0.5) ** 2],
@@ -75,7 +74,6 @@ class Bare(Sampler):
 
 
 def short(case: Case, view: Any, **change: Any) -> Audit:
-    """An audit of a second; the halves' noise is simulated, which is faster."""
     made_for = made(case)
     settings: dict[str, Any] = {"runs": 100, "rounds": 4, "agent": 1}
     noise = {"sampler": Faulty(made_for, seed=1), "helper": Faulty(made_for, seed=2)}

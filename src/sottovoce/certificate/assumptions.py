@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Literal
@@ -20,7 +19,7 @@ from sottovoce.formula.curvature import curvature
 from sottovoce.formula.expression import ZERO, Expression
 from sottovoce.problem.constraints import numbered
 from sottovoce.problem.costs import is_rising
-from sottovoce.problem.fleets import Fleet, fleets_of
+from sottovoce.problem.fleets import fleets_of
 from sottovoce.problem.groups import Group
 from sottovoce.problem.problem import CloudView, Problem
 
@@ -127,13 +126,11 @@ def _regions(cloud: CloudView, domain: Sequence[Group]) -> Iterator[Assumption]:
         return
     ranges = sum_ranges(cloud.sums, domain)
     for region in cloud.sums.regions:
-        name = f"convexity of the set of {region.name}"
-        if curvature(region.phi).is_convex:
-            detail = "convex by its form"
-            yield Assumption(name=name, status="proven", detail=detail, row=region.stated)
-            continue
-        box = {s: ranges[row] for s, row in zip(region.symbols, region.rows, strict=True)}
-        yield _assumption(name, convexity(region.phi, box), region.stated)
+        judgement = Judgement(status="proven", detail="convex by its form")
+        if not curvature(region.phi).is_convex:
+            box = {s: ranges[o] for s, o in zip(region.symbols, region.rows, strict=True)}
+            judgement = convexity(region.phi, box)
+        yield _assumption(f"convexity of the set of {region.name}", judgement, region.stated)
 
 
 def _convex_cost(
@@ -194,7 +191,7 @@ def private_assumptions(
     Unless all that is public is ``sound`` there is no saddle point to look for.
     """
     strict = True
-    known = _objectives_by_template(problem, domain)
+    by_template = _objectives_by_template(problem, domain)
     for group, objective, code, box, local in zip(
         problem.groups, problem.objectives, problem.code, domain, problem.local, strict=True
     ):
@@ -209,12 +206,12 @@ def private_assumptions(
         # Where the agent can be: its objective is evaluated nowhere else.
         low, high = np.maximum(box.lower, local.lower), np.minimum(box.upper, local.upper)
         inside = [replace(group, lower=low, upper=np.maximum(low, high))]
-        convex = known.get(group.name) or _judge(convexity, objective, inside)
+        convex = by_template.get(group.name) or _judge(convexity, objective, inside)
         strict &= convex.strict and objective.symbols >= set(group.symbols)
         sound &= convex.status != "fails"
         yield _assumption(f"convexity of the objective of {group.name}", convex)
         smooth = Judgement(status="proven", detail=SMOOTH)
-        if group.name not in known:
+        if group.name not in by_template:
             smooth = _judge(partial(smoothness, order=1), objective, inside)
         yield _assumption(f"smoothness of the objective of {group.name}", smooth)
     if sound and any(not o.plain(g) for g, o in zip(problem.groups, problem.local, strict=True)):
@@ -238,35 +235,14 @@ def _local_slater(problem: Problem) -> Assumption:
 
 
 def _objectives_by_template(problem: Problem, domain: Sequence[Group]) -> dict[str, Judgement]:
-    """Objectives of named agents proven convex and smooth once per template, by agents' names."""
-    named: defaultdict[tuple[Expression, int], list[Fleet]] = defaultdict(list)
+    """Objectives of named agents proven convex and smooth once per fleet, by agents' names."""
+    judgements: dict[str, Judgement] = {}
     for fleet in problem.fleets:
-        if fleet.objective.symbols and not isinstance(fleet.columns, slice):
-            named[fleet.objective, fleet.group.dim].append(fleet)
-    known: dict[str, Judgement] = {}
-    for (objective, _), fleets in named.items():
-        places = [place for fleet in fleets for place in fleet.places]
-        together = _together([fleet.within(domain) for fleet in fleets], objective.symbols)
-        judgement = _convex_and_smooth(objective, together, order=1) if len(places) > 1 else None
-        if judgement is not None:
-            known |= {problem.groups[place].name: judgement for place in places}
-    return known
-
-
-def _together(groups: Sequence[Group], used: Set[Expression]) -> Group:
-    """Groups of one template as one, with the parameters ``used``."""
-    first = groups[0]
-    return replace(
-        first,
-        count=sum(group.count for group in groups),
-        lower=np.concatenate([group.lower for group in groups]),
-        upper=np.concatenate([group.upper for group in groups]),
-        parameters={
-            s: np.concatenate([group.parameters[s] for group in groups])
-            for s in first.parameters
-            if s in used
-        },
-    )
+        if fleet.objective.symbols and len(fleet.places) > 1:
+            convex = _convex_and_smooth(fleet.objective, fleet.within(domain), order=1)
+            if convex is not None:
+                judgements |= {problem.groups[place].name: convex for place in fleet.places}
+    return judgements
 
 
 def _of_term(

@@ -181,8 +181,8 @@ class Component:
         if not np.all(np.isfinite(values[0].magnitude)):
             require_defined(self.forms[0], sides)
         slope = reduce(_intersection, slopes)
-        known = np.where(self.rising[:, None], np.maximum(slope.lower, 0.0), slope.lower)
-        slope = interval(known, np.maximum(slope.upper, known))
+        least = np.where(self.rising[:, None], np.maximum(slope.lower, 0.0), slope.lower)
+        slope = interval(least, np.maximum(slope.upper, least))
         centre = split_point(box.lower, box.upper)
         change = slope * (box - interval(centre, centre))
         mean = reduce(add, self._sides(change).values(), self.enclose_at(centre))
@@ -276,8 +276,8 @@ def norm_of(values: Sequence[Interval], columns: int = 1) -> tuple[FloatArray, F
         for end in ("lower", "upper")
     )
     size = np.maximum(-lower, upper)
-    known = np.all(np.isfinite(size), axis=(-2, -1))
-    lower, upper, size = (np.where(known[:, None, None], m, 0.0) for m in (lower, upper, size))
+    finite = np.all(np.isfinite(size), axis=(-2, -1))
+    lower, upper, size = (np.where(finite[:, None, None], m, 0.0) for m in (lower, upper, size))
     centre = lower / 2 + upper / 2
     radius = np.nextafter(np.maximum(upper - centre, centre - lower), np.inf)
     least, most = singular_bounds(centre)
@@ -285,7 +285,7 @@ def norm_of(values: Sequence[Interval], columns: int = 1) -> tuple[FloatArray, F
     _, modulus = singular_bounds(size)
     most = np.minimum(np.nextafter(most + spread, np.inf), modulus)
     least = np.nextafter(least - spread, -np.inf)
-    return np.where(known, np.maximum(least, 0.0), 0.0), np.where(known, most, np.inf)
+    return np.where(finite, np.maximum(least, 0.0), 0.0), np.where(finite, most, np.inf)
 
 
 def euclidean(values: Sequence[Interval]) -> Interval:

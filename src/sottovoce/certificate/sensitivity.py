@@ -189,12 +189,20 @@ class Sensitivity:
             values[row, block.rows] += dense(block.upper[:, [agent - block.first]])[:, 0]
         return values
 
-    def largest(self) -> Array:
-        """The largest influence of any agent on each output, ``max_l S[o, l]``."""
+    def largest(self, caps: Array | None = None) -> Array:
+        """``max_l S[o, l]`` for every output o; with caps ``max_l S[o, l]^2 / caps_l``."""
         values = np.zeros(self.outputs)
         for block in self.blocks:
-            peak = dense(block.upper.max(axis=1)).ravel()
-            values[block.rows] = np.maximum(values[block.rows], peak)
+            upper = block.upper
+            if caps is not None:
+                cap = caps[block.first : block.first + block.agents]
+                if sparse.issparse(upper):
+                    upper = upper.power(2) / cap[np.newaxis, :]
+                elif upper.strides[1] == 0:
+                    upper = np.square(upper[:, :1]) / cap.min()
+                else:
+                    upper = np.square(upper) / cap
+            values[block.rows] = np.maximum(values[block.rows], dense(upper.max(axis=1)).ravel())
         return values
 
     def typical(self) -> Array:

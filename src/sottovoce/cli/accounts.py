@@ -23,7 +23,7 @@ from sottovoce.cli.options import (
 )
 from sottovoce.errors import InputError
 from sottovoce.network import CERTIFICATE_DAYS
-from sottovoce.tables import PlainTable
+from sottovoce.tables import PlainTable, framed_table
 
 if TYPE_CHECKING:
     from sottovoce.privacy.ledger import Ledger
@@ -145,8 +145,7 @@ def show_command(ledger: LedgerName, json: bool = False) -> None:
     accounts = opened.accounts()
     title = f"Budgets in {name}: granted as epsilon, delta; spent in Gaussian-DP mu"
     columns = ("agent", "protects", "radius", "granted as", "spent", "mu/radius", "remaining")
-    rows = tuple(map(_cells, accounts))
-    tables = [PlainTable(title=title, columns=columns, rows=rows, framed=True)]
+    tables = [framed_table(title, columns, map(_cells, accounts))]
     if any(account.periods for account in accounts):
         tables.append(_period_table(accounts))
     figures = ("epsilon", "delta", "budget", "spent", "remaining")
@@ -234,13 +233,9 @@ def forecast_command(
     forecasts = opened.forecast(plan.charges())
     blocked = [forecast for forecast in forecasts if forecast.refusal]
     columns = ("agent", "now", "in all", "within a period", "next may begin")
-    table = PlainTable(
-        title=f"Runs of this plan that {name} allows, fewest first",
-        columns=columns,
-        rows=tuple(map(_forecast_cells, forecasts)),
-        notes=tuple(forecast.refusal for forecast in blocked[:_MOST_REFUSALS]),
-        framed=True,
-    )
+    title = f"Runs of this plan that {name} allows, fewest first"
+    notes = [forecast.refusal for forecast in blocked[:_MOST_REFUSALS]]
+    table = framed_table(title, columns, map(_forecast_cells, forecasts), notes=notes)
     figures = ("agent", "runs", "in_all", "per", "next_at", "refusal")
     show_result([picked(forecast, *figures) for forecast in forecasts], table, json=json)
     if blocked:
@@ -274,13 +269,9 @@ def _period_table(accounts: Sequence[Account]) -> PlainTable:
             spent, left = up(period.spent, DIGITS), down(period.remaining, DIGITS)
             rows.append((account.agent, period.per, granted, spent, left))
             promises[period_promise(period, account.budget)] = None
-    return PlainTable(
-        title="Budgets by period: the window that ends now",
-        columns=("agent", "per", "granted as", "spent", "remaining"),
-        rows=tuple(rows),
-        notes=tuple(promises),
-        framed=True,
-    )
+    columns = ("agent", "per", "granted as", "spent", "remaining")
+    title = "Budgets by period: the window that ends now"
+    return framed_table(title, columns, rows, notes=promises)
 
 
 def _forecast_cells(forecast: AgentForecast) -> tuple[str, ...]:

@@ -11,7 +11,7 @@ import typer
 
 from sottovoce.cli.console import console, errors, picked, show_result
 from sottovoce.cli.options import REQUIRED, option, with_options
-from sottovoce.tables import PlainTable
+from sottovoce.tables import framed_table
 
 if TYPE_CHECKING:
     from sottovoce.network.conformance.checks import CheckOutcome
@@ -89,10 +89,9 @@ def _report(who: str, play: Callable[[], Awaitable[list[CheckOutcome]]], *, json
 
     checks = run_party(play)
     failed = sum(not check.passed for check in checks)
-    rows = tuple((c.name, "passed" if c.passed else "fails", c.seen) for c in checks)
+    rows = ((c.name, "passed" if c.passed else "fails", c.seen) for c in checks)
     title = f"{who} passed {len(checks) - failed} of {len(checks)} checks"
-    columns = ("check", "outcome", "seen")
-    table = PlainTable(title=title, columns=columns, rows=rows, framed=True, words=True)
+    table = framed_table(title, ("check", "outcome", "seen"), rows, words=True)
     listed = [picked(check, "name", "passed", "seen") for check in checks]
     show_result({"checks": listed, "failed": failed}, table, json=json)
     if failed:

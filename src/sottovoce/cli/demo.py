@@ -27,9 +27,10 @@ from sottovoce.cli.options import (
     run_rounds,
     with_options,
 )
+from sottovoce.cli.services import run_party
 from sottovoce.errors import InputError, SottovoceError
 from sottovoce.progress import shown
-from sottovoce.tables import PlainTable
+from sottovoce.tables import PlainTable, framed_table
 
 if TYPE_CHECKING:
     from aiohttp import ClientSession
@@ -113,12 +114,9 @@ def _run_agents(options: DemoOptions, root: Path) -> None:
     states = [s.name for group in problem.groups for s in group.symbols * group.count]
     reached, optimum = (*answer.x, *answer.history[-1]), (*answer.x_hat, *answer.prices)
     rows = zip([*states, *labels], reached, optimum, strict=True)
-    table = PlainTable(
-        title=f"after {count:,} private rounds",
-        columns=("", "reached", "optimum"),
-        rows=tuple((name, f"{value:.4f}", f"{best:.4f}") for name, value, best in rows),
-        framed=True,
-    )
+    cells = ((name, f"{value:.4f}", f"{best:.4f}") for name, value, best in rows)
+    title = f"after {count:,} private rounds"
+    table = framed_table(title, ("", "reached", "optimum"), cells)
     show_result(None, table, str(plan), json=False)
     _draw(answer, states, labels, root / "demo.png")
     errors.print(f"figure: {root / 'demo.png'}; keys, store and states: {run}", soft_wrap=True)
@@ -159,15 +157,13 @@ def _loads(problem: Problem, answer: _Answer, rounds: int) -> PlainTable:
     loads = (x.reshape(-1, HOURS).sum(axis=0) for x in (answer.x, answer.x_hat))
     rows = zip(capacity, *loads, answer.history[-1], answer.prices, strict=True)
     cells = (
-        (*(f"{power:,.0f}" for power in kilowatts), f"{price:.3f}", f"{best:.3f}")
-        for *kilowatts, price, best in rows
-    )
-    return PlainTable(
-        title=f"{problem.agents:,} chargers after {rounds:,} private rounds",
-        columns=("hour", "capacity kW", "load", "optimal load", "price", "optimal price"),
-        rows=tuple((f"{(FIRST_HOUR + t) % 24}:00", *each) for t, each in enumerate(cells)),
-        framed=True,
-    )
+        (f"{(FIRST_HOUR + t) % 24}:00", *(f"{power:,.0f}" for power in kilowatts),
+         f"{price:.3f}", f"{best:.3f}")
+        for t, (*kilowatts, price, best) in enumerate(rows)
+    )  # fmt: skip
+    columns = ("hour", "capacity kW", "load", "optimal load", "price", "optimal price")
+    title = f"{problem.agents:,} chargers after {rounds:,} private rounds"
+    return framed_table(title, columns, cells)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -201,11 +197,10 @@ class _Demo:
         import numpy as np
 
         from sottovoce.certificate.optimum import reference_optimum, saddle_prices
-        from sottovoce.network import process as network_process
         from sottovoce.network.store import answers
 
         try:
-            network_process.run(self._run(page=page))
+            run_party(partial(self._run, page=page))
         finally:  # whatever happened, all are ended; a helper stays, for the cloud may ask again
             for process in self.running:
                 if process.poll() is None:

@@ -18,6 +18,7 @@ import typer
 
 from sottovoce.cli.console import errors
 from sottovoce.errors import InputError
+from sottovoce.network import DEADLINE_SECONDS, RELAY_DEADLINE_SECONDS
 from sottovoce.progress import PATIENCE_SECONDS, Progress, shown, silent
 
 if TYPE_CHECKING:
@@ -41,6 +42,10 @@ SHARED = {
     "algorithm": "dual-averaging (default), or tikhonov: the paper's",
     "cloud": "the cloud, or a relay, wss://host:port",
     "cluster": "run on a Dask cluster, e.g. tcp://host:8786",
+    "deadline": "seconds that a round waits for agents, e.g. 2s; by default "
+    f"{DEADLINE_SECONDS[1]:g}s, of a relay {RELAY_DEADLINE_SECONDS[1]:g}s: fewer than above it",
+    "first_deadline": "the same of the first round after a start; by default "
+    f"{DEADLINE_SECONDS[0]:g}s, of a relay {RELAY_DEADLINE_SECONDS[0]:g}s",
     "feasible": "p, e.g. 0.95: an answer is confirmed and violates a constraint with probability "
     "at most 1 - p",
     "health_listen": "address:port for /livez, /readyz and /metrics without a certificate",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
@@ -18,7 +18,7 @@ from sottovoce.privacy.gaussian import Attacker
 from sottovoce.privacy.statement import down, feasibility_data, hidden, not_covered, up
 from sottovoce.privacy.trust import TRUST_STATEMENTS, trust_of
 from sottovoce.simulation.summary import constraint_violations
-from sottovoce.tables import PlainTable, cut
+from sottovoce.tables import PlainTable, cut, framed_table
 
 if TYPE_CHECKING:
     from sottovoce.certificate.certificate import Certificate
@@ -102,7 +102,7 @@ def _assumption_table(certificate: Certificate) -> PlainTable:
             (a.name, a.status, f"{a.detail} at {witness}" if a.witness is not None else a.detail)
         )
     columns = ("assumption", "status", "how")
-    return _framed_table("Assumptions of the paper's Theorem 1", columns, rows, words=True)
+    return framed_table("Assumptions of the paper's Theorem 1", columns, rows, words=True)
 
 
 def _domain_table(certificate: Certificate) -> PlainTable:
@@ -112,13 +112,7 @@ def _domain_table(certificate: Certificate) -> PlainTable:
         for original, tightened in zip(certificate.cloud.groups, certificate.domain, strict=True)
         for c, component in enumerate(original.symbols[:_MOST_ROWS])
     ]
-    return _framed_table(title, ("agent", "original", "tightened"), rows, words=True)
-
-
-def _framed_table(
-    title: str, columns: tuple[str, ...], rows: Iterable[tuple[str, ...]], *, words: bool = False
-) -> PlainTable:
-    return PlainTable(title=title, columns=columns, rows=tuple(rows), framed=True, words=words)
+    return framed_table(title, ("agent", "original", "tightened"), rows, words=True)
 
 
 def _format_range(group: Group, c: int) -> str:
@@ -191,7 +185,7 @@ def _sum_table(certificate: Certificate) -> PlainTable:
     rows = [tuple(cell or "none" for cell in row.values()) for row in listed[:_MOST_ROWS]]
     if len(listed) > _MOST_ROWS:
         rows.append((f"... {len(listed) - _MOST_ROWS} more", "", "", "", ""))
-    return _framed_table(title, columns, rows, words=True)
+    return framed_table(title, columns, rows, words=True)
 
 
 def _sensitivity_table(certificate: Certificate) -> PlainTable:
@@ -206,7 +200,7 @@ def _sensitivity_table(certificate: Certificate) -> PlainTable:
             (labels[o], names[agent], up(upper[o, agent], 9), down(attained[o, agent], 9))
             for o, agent in np.argwhere(upper > 0)
         ]
-    return _framed_table(
+    return framed_table(
         "Sensitivity S of outputs to agents: certified bound and largest value attained "
         f"(largest gap {up(100 * S.gap(), 3)}%)",
         ("output", "agent", "certified", "attained"),
@@ -309,7 +303,7 @@ def result_table(result: Result) -> PlainTable:
         for name, values in _final_quantiles(result).items()
         if values is not None and name not in _IN_SUMMARY
     ]
-    return _framed_table(title, ("after the last round", "5%", "median", "95%"), rows)
+    return framed_table(title, ("after the last round", "5%", "median", "95%"), rows)
 
 
 def status_table(summary: RunSummary) -> PlainTable:
@@ -354,4 +348,4 @@ def status_table(summary: RunSummary) -> PlainTable:
         "held": f"{summary.held:,} agent-rounds",
         "refused, clipped": refused or "none",
     }
-    return _framed_table("", (), rows.items(), words=True)
+    return framed_table("", (), rows.items(), words=True)

@@ -7,9 +7,8 @@ import re
 import tomllib
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, fields
+from dataclasses import MISSING, dataclass, fields
 from datetime import UTC, datetime
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, get_type_hints
 
@@ -25,7 +24,7 @@ from sottovoce.cli.options import (
     run_rounds,
     with_options,
 )
-from sottovoce.cli.services import CloudOptions, own_process, plan_of_cloud, run_party
+from sottovoce.cli.services import CloudOptions, duration, own_process, planned, run_party
 from sottovoce.errors import InputError, NetworkError, SottovoceError
 from sottovoce.network.observe import logs
 
@@ -38,17 +37,15 @@ if TYPE_CHECKING:
 
 run_group = typer.Typer(help="Runs of a series.", no_args_is_help=True)
 
-_UNITS: Final = {"s": 1, "min": 60, "h": 3600, "day": 86_400, "days": 86_400}
-_DURATION: Final = re.compile(r"([0-9.]+) *(s|min|h|day|days)")
 _NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,40}")
 _LEFT_OUT: Final = frozenset({"new", "helper", "linger", "log_level"})  # of a cloud's options
+_PATHS: Final = frozenset({"problem", "keys", "store", "ledger", "public"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SeriesOptions(CloudOptions):
     """A table ``[series.NAME]`` of a service file: a cloud's options, and when runs open."""
 
-    problem: Path = REQUIRED
     public: Path | None = None
     every: str | None = None
     first: str | None = None
@@ -57,20 +54,25 @@ class SeriesOptions(CloudOptions):
     gather: str = "10 s"
     shift: int = 0
 
+    def public_data(self) -> Public:
+        """Return the public numbers of a run that opens now."""
+        from sottovoce.network.series import read_public
+        from sottovoce.problem.files.load import load_public, replace_public
+
+        return replace_public(load_public(self.problem), read_public(self.public))
+
     def series(self, name: str, pool: Executor) -> Series:
         """Return the series."""
         from sottovoce.network.series import Series
         from sottovoce.problem.files.load import load_public
 
-        problem = load(self.problem, agents=())
-
         async def plan(public: Public) -> NoisePlan:
             from asyncio import get_running_loop
 
-            work = partial(plan_of_cloud, self.problem, self, public)
-            return (await get_running_loop().run_in_executor(pool, work))[0]
+            return (await get_running_loop().run_in_executor(pool, planned, self, public))[0]
 
-        server = {k: v for k, v in self.server().items() if k not in _LEFT_OUT}
+        problem = load(self.problem, agents=())
+        cloud = {k: v for k, v in self.arguments().items() if k not in _LEFT_OUT}
         return Series(
             problem.cloud,
             plan,
@@ -85,15 +87,63 @@ class SeriesOptions(CloudOptions):
             quorum=_quorum(self.quorum),
             gather=duration("gather", self.gather),
             shift=self.shift,
-            **server,
+            **cloud,
         )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServiceOptions:
+    """What a service is started with."""
+
+    file: Path = argument("the service file, with a table series.NAME for every series")
+    log_level: str = "info"
+
+    def tables(self) -> dict[str, SeriesOptions]:
+        """Read the service file; paths in it begin at its folder."""
+        try:
+            tables = tomllib.loads(self.file.read_text(encoding="utf-8"))
+        except OSError as error:
+            raise InputError(f"{self.file} must be readable: {error.strerror}") from None
+        except ValueError as error:
+            raise InputError(f"{self.file} must be TOML: {error}") from None
+        stated = tables.get("series")
+        if tables.keys() != {"series"} or not isinstance(stated, dict) or not stated:
+            raise InputError(f"{self.file} must have tables [series.NAME], and no others")
+        return {name: self._series(name, table) for name, table in stated.items()}
+
+    def _series(self, name: str, table: object) -> SeriesOptions:
+        header = f"{self.file}: [series.{name}]"
+        if not _NAME.fullmatch(name) or not isinstance(table, Mapping):
+            raise InputError(f"{header} must be a table with a name of letters, digits, - and _")
+        kinds = get_type_hints(SeriesOptions)
+        known = {one.name: one for one in fields(SeriesOptions) if one.name not in _LEFT_OUT}
+        values: dict[str, Any] = {"log_level": self.log_level}
+        for key, value in table.items():
+            field = key.replace("-", "_")
+            if field not in known:
+                listed = ", ".join(sorted(k.replace("_", "-") for k in known))
+                raise InputError(f"{header} may have {listed}, got {key!r:.60}")
+            path = isinstance(value, str) and field in _PATHS and "://" not in value
+            text = str(self.file.parent / str(value)) if path else value
+            values[field] = _converted(text, kinds[field], f"{header} {key}")
+        for field, one in known.items():
+            if one.default is MISSING and field not in values:
+                raise InputError(f"{header} needs {field}: add a line {field} = ...")
+        return SeriesOptions(**values)
+
+
+def _converted(value: object, kind: Any, where: str) -> Any:
+    from msgspec import ValidationError, convert
+
+    text = value if isinstance(value, bool | list | dict) else str(value)
+    try:
+        return convert(text, kind, strict=False, dec_hook=lambda path, text: path(text))
+    except ValidationError as error:
+        raise InputError(f"{where} must be what its option is: {error}") from None
+
+
 @with_options
-def serve_command(
-    file: Path = argument("the service file, with a table series.NAME for every series"),
-    log_level: str = "info",
-) -> None:
+def serve_command(options: ServiceOptions) -> None:
     """Serve series of runs: fleets that plan again and again.
 
     A run opens on a schedule, or by sottovoce run start. Agents stay connected. Killed at any
@@ -101,8 +151,8 @@ def serve_command(
 
     Example: sottovoce serve service.toml
     """
-    logs.configure(log_level)
-    tables = read_service(file, log_level)
+    logs.configure(options.log_level)
+    tables = options.tables()
 
     async def serve() -> list[int]:
         with own_process() as pool:
@@ -184,70 +234,6 @@ async def _post(cloud: str, keys: Path, body: dict[str, Any]) -> Any:
     if reply.status == 400:
         raise InputError(f"the run was refused: {text}")
     raise NetworkError(f"the run was not opened (status {reply.status}): {text}")
-
-
-def read_service(file: Path, log_level: str = "info") -> dict[str, SeriesOptions]:
-    """Read a service file; paths in it begin at its folder."""
-    try:
-        tables = tomllib.loads(file.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise InputError(f"{file} must be readable: {error.strerror}") from None
-    except ValueError as error:
-        raise InputError(f"{file} must be TOML: {error}") from None
-    stated = tables.get("series")
-    if tables.keys() != {"series"} or not isinstance(stated, dict) or not stated:
-        raise InputError(f"{file} must have tables [series.NAME], and no others")
-    return {name: _series_options(file, name, table, log_level) for name, table in stated.items()}
-
-
-def _series_options(file: Path, name: str, table: object, log_level: str) -> SeriesOptions:
-    header = f"{file}: [series.{name}]"
-    if not _NAME.fullmatch(name) or not isinstance(table, Mapping):
-        raise InputError(f"{header} must be a table with a name of letters, digits, - and _")
-    kinds = get_type_hints(SeriesOptions)
-    known = {one.name: kinds[one.name] for one in fields(SeriesOptions)}
-    values: dict[str, Any] = {"log_level": log_level}
-    for key, value in table.items():
-        field = key.replace("-", "_")
-        if field not in known or field in _LEFT_OUT:
-            listed = ", ".join(sorted(k.replace("_", "-") for k in known.keys() - _LEFT_OUT))
-            raise InputError(f"{header} may have {listed}, got {key!r:.60}")
-        values[field] = _converted(value, known[field], f"{header} {key}")
-    for field in ("problem", "keys", "store"):
-        if field not in values:
-            raise InputError(f"{header} needs {field}: add a line {field} = ...")
-    for field in ("problem", "keys", "store", "ledger", "public"):
-        path = values.get(field)
-        if path is not None and "://" not in str(path):
-            values[field] = type(path)(file.parent / path)
-    return SeriesOptions(**values)
-
-
-def _converted(value: object, kind: Any, where: str) -> Any:
-    text = str(kind)
-    if isinstance(value, bool) or "bool" in text:
-        if isinstance(value, bool) and "bool" in text:
-            return value
-        raise InputError(f"{where} must be {'true or false' if 'bool' in text else 'no switch'}")
-    if isinstance(value, dict | list):
-        raise InputError(f"{where} must be one value, got {value!r:.60}")
-    if "int" in text or "float" in text:
-        if isinstance(value, int) or (isinstance(value, float) and "float" in text):
-            return value
-        raise InputError(f"{where} must be a number, got {value!r:.60}")
-    return Path(str(value)) if "Path" in text else str(value)
-
-
-def duration(name: str, text: str) -> float:
-    """Return seconds of ``15 min``, ``1 h``, ``30 s`` or ``1 day``."""
-    match = _DURATION.fullmatch(text.strip())
-    try:
-        seconds = float(match[1]) * _UNITS[match[2]] if match else 0.0
-    except ValueError:
-        seconds = 0.0
-    if not 0 < seconds < 1e9:
-        raise InputError(f"{name} must be a time such as '15 min', '1 h' or '30 s', got {text!r}")
-    return seconds
 
 
 def _moment(text: str) -> float:

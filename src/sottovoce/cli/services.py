@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import logging
+import math
 import os
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+import re
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 
 import typer
 
@@ -27,15 +28,9 @@ from sottovoce.cli.options import (
     with_role_options,
 )
 from sottovoce.errors import InputError
-from sottovoce.network import (
-    DEADLINE_SECONDS,
-    LINGER_SECONDS,
-    RELAY_DEADLINE_SECONDS,
-    STALL_SECONDS,
-    Straggler,
-)
+from sottovoce.network import DEADLINE_SECONDS, LINGER_SECONDS, STALL_SECONDS, Straggler
 from sottovoce.network.observe import logs
-from sottovoce.progress import Progress, watched
+from sottovoce.progress import watched
 
 if TYPE_CHECKING:
     from concurrent.futures import ProcessPoolExecutor
@@ -47,19 +42,20 @@ if TYPE_CHECKING:
     from sottovoce.privacy.noise_plan import NoisePlan
     from sottovoce.problem.files.load import Public
     from sottovoce.problem.groups import Array
-    from sottovoce.problem.problem import Problem
 
 _T = TypeVar("_T")
+_Address = tuple[str, int]
 
-PublicFolder = Annotated[
-    Path, typer.Argument(metavar="FOLDER", help="folder with problem.toml; no agents/ needed")
-]
+PUBLIC_FOLDER: Final = "folder with problem.toml; no agents/ needed"
+_UNITS: Final = {"s": 1, "min": 60, "h": 3600, "day": 86_400, "days": 86_400}
+_DURATION: Final = re.compile(r"([0-9.]+) *(s|min|h|day|days|)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HelperOptions(RunOptions):
     """What either half of a cloud is started with: a promise, and files of its own."""
 
+    problem: Path = argument(PUBLIC_FOLDER)
     keys: Path = option(REQUIRED, "its folder from sottovoce identity init")
     store: str = option(REQUIRED, "the run's file or postgresql://...; go on from it if it exists")
     listen: str = "127.0.0.1:8444"
@@ -70,28 +66,16 @@ class HelperOptions(RunOptions):
     )
     log_level: str = "info"
 
-    @contextmanager
-    def reading(
-        self, folder: Path, public: Public | None = None
-    ) -> Iterator[tuple[Problem, int, Progress]]:
-        """Show progress, and return the public problem and the rounds to run."""
-        logs.configure(self.log_level)
-        with watched(None if errors.is_terminal else _log_progress) as report:
-            report(f"reading {folder}")
-            problem = load(folder, agents=(), public=public)
-            yield problem, run_rounds(problem, self.rounds), report
+    def settings(self) -> dict[str, Any]:
+        """Return the arguments of the process, but for its plan and ledger; it may refuse them."""
+        return picked(self, "keys", "store") | addresses(self.listen, self.health_listen)
 
-    def server(self) -> dict[str, Any]:
-        """Return the arguments that both halves take."""
+    def arguments(self) -> dict[str, Any]:
+        """Return the settings and the ledger, which is made if it does not exist."""
         from sottovoce.privacy.ledger import Ledger
 
         ledger = None if self.ledger is None else Ledger(self.ledger)
-        return {
-            **picked(self, "keys", "store"),
-            "listen": listen_address(self.listen),
-            "health_listen": _health_address(self.health_listen),
-            "ledger": ledger,
-        }
+        return self.settings() | {"ledger": ledger}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,12 +89,8 @@ class CloudOptions(HelperOptions):
         "what counts for agents that miss a round: their public fallback, their last "
         "contribution (hold), or nothing goes on without them (wait)",
     )
-    deadline: str | None = option(
-        None, f"seconds that a round waits for agents, e.g. 2s; {DEADLINE_SECONDS[1]:g}s by default"
-    )
-    first_deadline: str | None = option(
-        None, f"the same of the first round after a start; {DEADLINE_SECONDS[0]:g}s by default"
-    )
+    deadline: str | None = None
+    first_deadline: str | None = None
     keep_states: bool = option(False, "keep what agents say in all rounds, for an audit")
     new: bool = option(False, "begin anew where the store has lost rounds")
     helper: str | None = option(None, "the other half of a split cloud, wss://host:port")
@@ -123,15 +103,45 @@ class CloudOptions(HelperOptions):
     )
     strict: bool = False
 
-    def server(self) -> dict[str, Any]:
-        """Return the arguments of a cloud."""
-        return {
-            **HelperOptions.server(self),
-            **picked(self, "straggler", "keep_states", "new", "helper"),
-            **_deadlines(self.deadline, self.first_deadline),
-            "apply_after": _seconds("apply-after", self.apply_after),
-            "stall": _seconds("stall", self.stall),
-        }
+    def settings(self) -> dict[str, Any]:
+        """Return the arguments of a cloud, but for its plan and ledger, or refuse them."""
+        from sottovoce.network.setup import require_times, round_deadlines
+
+        deadlines = _deadlines(self.deadline, self.first_deadline)
+        given = deadlines["first_deadline"], deadlines["deadline"]
+        round_deadlines(self.straggler, given, DEADLINE_SECONDS)
+        times = {name: duration(name, getattr(self, name)) for name in ("apply_after", "stall")}
+        require_times(**times)
+        chosen = picked(self, "straggler", "keep_states", "new", "helper")
+        return HelperOptions.settings(self) | chosen | deadlines | times
+
+
+def planned(
+    options: HelperOptions, public: Public | None = None
+) -> tuple[NoisePlan, int, Algorithm]:
+    """Certify and plan a run, with public numbers in place of those of the problem."""
+    logs.configure(options.log_level)
+    options.settings()  # refuses before the work
+    cloud = options if isinstance(options, CloudOptions) else None
+    with watched(None if errors.is_terminal else _log_progress) as report:
+        report(f"reading {options.problem}")
+        problem = load(options.problem, agents=(), public=public)
+        rounds = run_rounds(problem, options.rounds)
+        algorithm = algorithm_for(problem, cloud.algorithm if cloud else "dual-averaging")
+        plan = options.plan(
+            problem,
+            public=True,
+            rounds=rounds,
+            method=method_for(algorithm),
+            split=cloud is None or cloud.helper is not None,
+            progress=report,
+        )
+        if cloud is not None:
+            from sottovoce.study.prediction import predict_publicly
+
+            # The cloud knows no objective: only public figures can tell it what to expect.
+            warn_if_useless(predict_publicly(plan, rounds), strict=cloud.strict, show=_log_useless)
+    return plan, rounds, algorithm
 
 
 def own_process() -> ProcessPoolExecutor:
@@ -147,40 +157,14 @@ def own_process() -> ProcessPoolExecutor:
     return ProcessPoolExecutor(1, mp_context=get_context("spawn"), initializer=end_with_parent)
 
 
-def _in_own_process(work: Callable[..., _T], *arguments: object) -> _T:
+def _planned_apart(options: HelperOptions) -> tuple[NoisePlan, int, Algorithm]:
+    logs.configure(options.log_level)
     with own_process() as pool:
-        return pool.submit(work, *arguments).result()
-
-
-def plan_of_cloud(
-    folder: Path, options: CloudOptions, public: Public | None = None
-) -> tuple[NoisePlan, int, Algorithm]:
-    """Certify and plan a run, with public numbers in place of those of the problem."""
-    with options.reading(folder, public) as (problem, rounds, report):
-        from sottovoce.study.prediction import predict_publicly
-
-        algorithm = algorithm_for(problem, options.algorithm)
-        plan = options.plan(
-            problem,
-            public=True,
-            rounds=rounds,
-            method=method_for(algorithm),
-            split=options.helper is not None,
-            progress=report,
-        )
-        # The cloud knows no objective: only public figures can tell it what to expect.
-        warn_if_useless(predict_publicly(plan, rounds), strict=options.strict, show=_log_useless)
-    return plan, rounds, algorithm
-
-
-def plan_of_helper(folder: Path, options: HelperOptions) -> NoisePlan:
-    """Certify a problem, and return a helper's plan."""
-    with options.reading(folder) as (problem, rounds, report):
-        return options.plan(problem, public=True, rounds=rounds, split=True, progress=report)
+        return pool.submit(planned, options).result()
 
 
 @with_role_options
-def cloud_command(folder: PublicFolder, options: CloudOptions) -> None:
+def cloud_command(options: CloudOptions) -> None:
     """Run the cloud of a problem: add up contributions, add noise, send prices.
 
     Killed at any moment, the same command continues the same run. What is not given is taken from
@@ -192,13 +176,12 @@ def cloud_command(folder: PublicFolder, options: CloudOptions) -> None:
 
     Example: sottovoce cloud examples/paper --keys cloud-keys --store run.db
     """
-    logs.configure(options.log_level)
-    plan, rounds, algorithm = _in_own_process(plan_of_cloud, folder, options)
+    plan, rounds, algorithm = _planned_apart(options)
 
     def serve() -> Awaitable[CloudResult]:
         from sottovoce.network.cloud import Cloud
 
-        cloud = Cloud(plan, rounds=rounds, algorithm=algorithm, **options.server())
+        cloud = Cloud(plan, rounds=rounds, algorithm=algorithm, **options.arguments())
         return cloud.run(linger=options.linger)
 
     result = run_party(serve)
@@ -210,7 +193,7 @@ def cloud_command(folder: PublicFolder, options: CloudOptions) -> None:
 
 
 @with_role_options
-def helper_command(folder: PublicFolder, options: HelperOptions) -> None:
+def helper_command(options: HelperOptions) -> None:
     """Run the helper of a split cloud: it adds noise and takes masks off, and sees no contribution.
 
     Its operator must not collude with the cloud's. It needs the same problem.toml, the same privacy
@@ -218,40 +201,37 @@ def helper_command(folder: PublicFolder, options: HelperOptions) -> None:
 
     Example: sottovoce helper examples/paper --keys helper-keys --store helper.db
     """
-    logs.configure(options.log_level)
-    plan = _in_own_process(plan_of_helper, folder, options)
+    plan = _planned_apart(options)[0]
 
     def serve() -> Awaitable[None]:
         from sottovoce.network.helper import Helper
 
-        return Helper(plan, **options.server()).run()
+        return Helper(plan, **options.arguments()).run()
 
     run_party(serve)
     errors.print("done: the cloud has all answers")
 
 
-@with_role_options
-def relay_command(
-    folder: PublicFolder,
-    cloud: str = REQUIRED,
-    agents: str = option(REQUIRED, "the agents below, a range, e.g. 1-500"),
-    keys: Path = option(REQUIRED, "keys/agents/1-500 from identity issue --relay-host"),
-    listen: str = "127.0.0.1:8443",
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RelayOptions:
+    """What a relay is started with."""
+
+    problem: Path = argument(PUBLIC_FOLDER)
+    cloud: str = REQUIRED
+    agents: str = option(REQUIRED, "the agents below, a range, e.g. 1-500")
+    keys: Path = option(REQUIRED, "keys/agents/1-500 from identity issue --relay-host")
+    listen: str = "127.0.0.1:8443"
     straggler: Literal["fallback", "wait"] = option(
         "fallback", "what counts for agents that miss a round: their public fallback, or wait"
-    ),
-    deadline: str | None = option(
-        None,
-        "seconds that a round waits for agents, fewer than the cloud's; "
-        f"{RELAY_DEADLINE_SECONDS[1]:g}s by default",
-    ),
-    first_deadline: str | None = option(
-        None,
-        f"the same of the first round after a start; {RELAY_DEADLINE_SECONDS[0]:g}s by default",
-    ),
-    health_listen: str | None = None,
-    log_level: str = "info",
-) -> None:
+    )
+    deadline: str | None = None
+    first_deadline: str | None = None
+    health_listen: str | None = None
+    log_level: str = "info"
+
+
+@with_role_options
+def relay_command(options: RelayOptions) -> None:
     """Run a relay until the run is over; agents and gateways connect to it as to the cloud.
 
     It sees what each of them contributes, the cloud their total only. It keeps nothing on disk:
@@ -262,21 +242,18 @@ def relay_command(
     from sottovoce.network.identity.tls import parse_range
     from sottovoce.network.relay import Relay
 
-    logs.configure(log_level)
-    public, below = load(folder, agents=()).cloud, parse_range(agents)
-    listening: dict[str, Any] = {
-        "straggler": straggler,
-        **_deadlines(deadline, first_deadline),
-        "listen": listen_address(listen),
-        "health_listen": _health_address(health_listen),
-    }
-    rounds = run_party(lambda: Relay(public, below, above=cloud, keys=keys, **listening).run())
+    logs.configure(options.log_level)
+    public, below = load(options.problem, agents=()).cloud, parse_range(options.agents)
+    given: dict[str, Any] = picked(options, "keys", "straggler")
+    given |= addresses(options.listen, options.health_listen)
+    given |= _deadlines(options.deadline, options.first_deadline)
+    rounds = run_party(lambda: Relay(public, below, above=options.cloud, **given).run())
     errors.print(f"done after {rounds:,} rounds")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AgentOptions:
-    """What agents are started with."""
+class DeviceOptions:
+    """What an agent or a gateway is started with, besides its agents."""
 
     keys: Path = option(REQUIRED, "their keys: ca.pem, cert.pem, key.pem")
     cloud: str = REQUIRED
@@ -294,13 +271,12 @@ class AgentOptions:
         """Run agents until their run is over, or the last of a series, and write their answers."""
         from sottovoce.network.agent import Agent
 
-        saved = saved if self.state is None else self.state
         result = run_party(
             lambda: Agent(
                 group,
                 cloud=self.cloud,
                 keys=self.keys,
-                saved=saved,
+                saved=self.state or saved,
                 on_result=lambda result: self.write(result, listed),
             ).run()
         )
@@ -326,9 +302,7 @@ class AgentOptions:
         number = {} if result.run is None else {"run": result.run.number}
         path = Path(str(self.out).replace("{run}", str(number.get("run", ""))))
         new = path.with_name(f"{path.name}.new")
-        answer: dict[str, object] = picked(
-            result, "rounds", "x", "price", "confirmed", "setpoint", "deviation"
-        )
+        answer = picked(result, "rounds", "x", "price", "confirmed", "setpoint", "deviation")
         names = ("x", "setpoint", "deviation")
         answer |= number | {name: listed(result, getattr(result, name)) for name in names}
         try:
@@ -341,11 +315,23 @@ class AgentOptions:
             raise DiskError(f"{path} cannot be written: {error.strerror}") from None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentOptions(DeviceOptions):
+    """What an agent is started with."""
+
+    file: Path = argument("the agent's own file, FOLDER/agents/3.toml")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GatewayOptions(DeviceOptions):
+    """What a gateway is started with."""
+
+    problem: Path = argument("folder with problem.toml and its agents' files under agents/")
+    agents: str = option(REQUIRED, "its agents, a number or a range, e.g. 1-250")
+
+
 @with_role_options
-def agent_command(
-    file: Annotated[Path, typer.Argument(help="the agent's own file, FOLDER/agents/3.toml")],
-    options: AgentOptions,
-) -> None:
+def agent_command(options: AgentOptions) -> None:
     """Run an agent until its run is over, or the last of a series; it reconnects by itself.
 
     In a series its file is read anew for every run, and --out is written after every run.
@@ -357,18 +343,12 @@ def agent_command(
     from sottovoce.network.agent_group import AgentGroup
 
     logs.configure(options.log_level)
-    options.run(AgentGroup.of_file(file), file.with_suffix(".state"), lambda result, values: values)
+    group, saved = AgentGroup.of_file(options.file), options.file.with_suffix(".state")
+    options.run(group, saved, lambda result, values: values)
 
 
 @with_role_options
-def gateway_command(
-    folder: Annotated[
-        Path, typer.Argument(help="folder with problem.toml and its agents' files under agents/")
-    ],
-    options: AgentOptions,
-    agents: str = option(REQUIRED, "its agents, a number or a range, e.g. 1-250"),
-    json: bool = False,
-) -> None:
+def gateway_command(options: GatewayOptions, json: bool = False) -> None:
     """Run many agents on one connection until their run is over; it reconnects by itself.
 
     The folder needs no private files of other agents, and of a fleet's tables the lines of its own
@@ -381,7 +361,7 @@ def gateway_command(
     from sottovoce.network.identity.tls import parse_range
 
     logs.configure(options.log_level)
-    group = AgentGroup.of_folder(folder, parse_range(agents))
+    group = AgentGroup.of_folder(options.problem, parse_range(options.agents))
 
     def by_agent(result: AgentResult, values: Array) -> dict[str, Array]:
         part = group.some(result.agents)
@@ -389,7 +369,8 @@ def gateway_command(
         rows = zip(part.agents, part.sizes, ends, strict=True)
         return {str(agent): values[end - size : end] for agent, size, end in rows}
 
-    result = options.run(group, folder / "agents" / f"{agents}.state", by_agent)
+    saved = options.problem / "agents" / f"{options.agents}.state"
+    result = options.run(group, saved, by_agent)
     outcome = picked(result, "rounds", "failed", "confirmed")
     out = None if options.out is None else str(options.out)
     show_result({"agents": len(group.agents), **outcome, "out": out}, json=json)
@@ -418,15 +399,9 @@ def status_command(
 
 def run_party(serve: Callable[[], Awaitable[_T]]) -> _T:
     """Run a party, which makes asyncio objects, so that it must be made inside the loop."""
-    import asyncio
+    from sottovoce.network.process import run
 
-    from sottovoce.network import process as network_process
-
-    async def main() -> _T:
-        await asyncio.sleep(0)
-        return await serve()
-
-    return network_process.run(main())
+    return run(serve)
 
 
 def _log_progress(doing: str, share: float | None = None) -> None:
@@ -439,7 +414,7 @@ def _log_useless(text: str) -> None:
     logs.note("answer-useless", level=logging.WARNING, why=text)
 
 
-def listen_address(text: str, name: str = "listen") -> tuple[str, int]:
+def listen_address(text: str, name: str = "listen") -> _Address:
     """Read ``host:port``."""
     host, _, port = text.rpartition(":")
     if not host or not port.isdecimal() or int(port) > 65535:
@@ -447,19 +422,25 @@ def listen_address(text: str, name: str = "listen") -> tuple[str, int]:
     return host.strip("[]"), int(port)
 
 
-def _health_address(text: str | None) -> tuple[str, int] | None:
-    return None if text is None else listen_address(text, "health-listen")
+def addresses(listen: str, health: str | None) -> dict[str, _Address | None]:
+    """Return where a process listens, as its arguments."""
+    public = None if health is None else listen_address(health, "health-listen")
+    return {"listen": listen_address(listen), "health_listen": public}
 
 
 def _deadlines(deadline: str | None, first: str | None) -> dict[str, float | None]:
-    return {
-        "deadline": None if deadline is None else _seconds("deadline", deadline),
-        "first_deadline": None if first is None else _seconds("first-deadline", first),
-    }
+    given = {"first_deadline": first, "deadline": deadline}
+    return {name: None if text is None else duration(name, text) for name, text in given.items()}
 
 
-def _seconds(name: str, text: str) -> float:
+def duration(name: str, text: str) -> float:
+    """Return seconds of ``15 min``, ``1 h``, ``1 day``, ``30 s`` or ``30``."""
+    match = _DURATION.fullmatch(text.strip())
     try:
-        return float(text.removesuffix("s"))
+        seconds = float(match[1]) * _UNITS[match[2] or "s"] if match else math.inf
     except ValueError:
-        raise InputError(f"{name} must be seconds such as 2s, got {text!r}") from None
+        seconds = math.inf
+    if not seconds < 1e9:
+        option = name.replace("_", "-")
+        raise InputError(f"{option} must be seconds such as 2s, '15 min' or '1 h', got {text!r}")
+    return seconds

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import os
 import shutil
 import socket
@@ -10,22 +9,30 @@ import ssl
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
-from dataclasses import replace
 from email.utils import parsedate_to_datetime
 from functools import cache, partial
 from http.client import HTTPException, HTTPSConnection
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeAlias, get_type_hints
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from urllib.parse import urlsplit
 
 import typer
 
-from sottovoce.cli import services
 from sottovoce.cli.console import show_result
 from sottovoce.cli.options import load, with_role_options
-from sottovoce.cli.serve import SeriesOptions, read_service, serve_command
+from sottovoce.cli.serve import SeriesOptions, ServiceOptions
+from sottovoce.cli.services import (
+    AgentOptions,
+    CloudOptions,
+    DeviceOptions,
+    GatewayOptions,
+    HelperOptions,
+    RelayOptions,
+    listen_address,
+    planned,
+)
 from sottovoce.errors import InputError, NetworkError, SottovoceError
-from sottovoce.tables import PlainTable
+from sottovoce.tables import framed_table
 
 if TYPE_CHECKING:
     from sottovoce.network.journal import Role
@@ -61,35 +68,30 @@ def carry_out(check: Check) -> dict[str, str]:
     return {"check": name, "status": status, "detail": detail}
 
 
-def _add(name: str, command: Callable[..., None], checks: Callable[..., Iterator[Check]]) -> None:
+def _add(role: str, options: type, checks: Callable[[Any], Iterator[Check]]) -> None:
     """Add a command that takes a role's options and carries out its checks."""
-    role: Any = inspect.unwrap(command)
-    parameters = dict(inspect.signature(role).parameters)
-    kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
-    parameters["json"] = inspect.Parameter("json", kind, default=False)
 
-    def check(*, json: bool, **given: Any) -> None:
-        rows = [carry_out(one) for one in checks(**given)]
-        cells = tuple(tuple(row.values()) for row in rows)
-        columns = ("check", "status", "detail")
-        title = f"Setup: {name}"
-        table = PlainTable(title=title, columns=columns, rows=cells, framed=True, words=True)
+    def check(options: Any, json: bool = False) -> None:
+        rows = [carry_out(one) for one in checks(options)]
+        columns, cells = ("check", "status", "detail"), (tuple(row.values()) for row in rows)
+        table = framed_table(f"Setup: {role}", columns, cells, words=True)
         show_result(rows, table, json=json)
         if any(row["status"] == "missing" for row in rows):
             raise typer.Exit(1)
 
+    place = {"agent": "FOLDER/agents/3.toml", "serve": "service.toml"}.get(role, "FOLDER")
     check.__doc__ = (
-        f"Check what sottovoce {name} needs, given the same options or --config.\n\n"
+        f"Check what sottovoce {role} needs, given the same options or --config.\n\n"
         "Every check is ok, a warning or missing, with the remedy; exit code 1 if one is missing."
+        f"\n\nExample: sottovoce check-setup {role} {place} --config {role}.toml"
     )
-    check.__annotations__ = {**get_type_hints(role, include_extras=True), "json": bool}
-    check.__signature__ = inspect.Signature(list(parameters.values()))  # type: ignore[attr-defined]
-    check_setup_group.command(name)(with_role_options(check))
+    check.__annotations__ = {"options": options, "json": bool}
+    check_setup_group.command(role)(with_role_options(check))
 
 
-def _of_half(folder: Path, options: services.HelperOptions, role: Role) -> Iterator[Check]:
-    """Yield what cloud and helper both need."""
-    from sottovoce.network.identity.tls import HELPER
+def _of_half(options: HelperOptions, role: Role) -> Iterator[Check]:
+    """Yield what cloud, helper and every run of a series need."""
+    from sottovoce.network.identity.tls import CLOUD, HELPER
     from sottovoce.network.setup import round_key
 
     @cache
@@ -97,87 +99,70 @@ def _of_half(folder: Path, options: services.HelperOptions, role: Role) -> Itera
         from sottovoce.network.cloud import Cloud
         from sottovoce.network.helper import Helper
 
-        given = replace(options, ledger=None)  # which would be made if it is missing
-        if isinstance(given, services.CloudOptions):
-            stated, rounds, algorithm = services.plan_of_cloud(folder, given)
-            Cloud(stated, rounds=rounds, algorithm=algorithm, **given.server())
+        public = options.public_data() if isinstance(options, SeriesOptions) else None
+        stated, rounds, algorithm = planned(options, public)
+        # Without the ledger, which would be made if it is missing.
+        if isinstance(options, CloudOptions):
+            Cloud(stated, rounds=rounds, algorithm=algorithm, **options.settings())
         else:
-            stated = services.plan_of_helper(folder, given)
-            Helper(stated, **given.server())
+            Helper(stated, **options.settings())
         return stated
 
     def promise() -> str:
         return f"certified for {plan().cloud.agents:,} agents and {plan().rounds:,} rounds"
 
-    yield "problem", partial(_public_problem, folder)
-    yield from _of_server(
-        options.keys, (HELPER,) if role == "helper" else (), options.listen, options.health_listen
-    )
+    yield "problem", partial(_public_problem, options.problem)
+    yield from _of_server(options, (HELPER,) if role == "helper" else ())
     yield "round key", lambda: f"{len(round_key(options.keys))} bytes"
-    yield from _of_store(options.store, role)
+    yield from _of_store(options.store, role, options)
     yield "promise", promise
     yield "budgets", partial(_budgets, options, plan)
+    if isinstance(options, CloudOptions) and options.helper is not None:
+        yield from _of_client(options.keys, (CLOUD,), options.helper, "helper")
 
 
-def _of_cloud(folder: Path, options: services.CloudOptions) -> Iterator[Check]:
-    from sottovoce.network.identity.tls import CLOUD
+def _of_series(options: ServiceOptions) -> Iterator[Check]:
+    for name, series in options.tables().items():
 
-    yield from _of_half(folder, options, "cloud")
-    if options.helper is not None:
-        cert = options.keys / "cert.pem"
-        yield "certificate for the helper", partial(_certificate, cert, (CLOUD,))
-        yield "helper and clock", partial(_other_side, options.helper, options.keys)
+        def public(series: SeriesOptions = series) -> str:
+            return ", ".join(series.public_data()) or "none"
 
-
-def _of_series(file: Path, log_level: str) -> Iterator[Check]:
-    from sottovoce.network.series import read_public
-    from sottovoce.problem.files.load import load_public, replace_public
-
-    for name, options in read_service(file, log_level).items():
-
-        def public(options: SeriesOptions = options) -> str:
-            stated = load_public(options.problem)
-            replace_public(stated, read_public(options.public))
-            return ", ".join(stated) or "none"
-
-        yield f"{name}: public data", public
-        for check, call in _of_half(options.problem, options, "cloud"):
+        for check, call in (("public data", public), *_of_half(series, "cloud")):
             yield f"{name}: {check}", call
 
 
-def _of_helper(folder: Path, options: services.HelperOptions) -> Iterator[Check]:
+def _of_helper(options: HelperOptions) -> Iterator[Check]:
     def masks() -> str:
         from sottovoce.network.masks import HelperKeys
 
         return f"{len(list(HelperKeys.of_folder(options.keys).listed()))} certificates of agents"
 
-    yield from _of_half(folder, options, "helper")
+    yield from _of_half(options, "helper")
     yield "masks", masks
 
 
-def _of_relay(folder: Path, **given: Any) -> Iterator[Check]:
+def _of_relay(options: RelayOptions) -> Iterator[Check]:
     from sottovoce.network.identity.tls import parse_range
 
-    keys, below = given["keys"], parse_range(given["agents"])
-    yield "problem", partial(_public_problem, folder)
-    yield from _of_server(keys, (), given["listen"], given["health_listen"])
-    yield "certificate for the cloud", partial(_certificate, keys / "cert.pem", below)
-    yield "cloud and clock", partial(_other_side, given["cloud"], keys)
+    yield "problem", partial(_public_problem, options.problem)
+    yield from _of_server(options, ())
+    yield from _of_client(options.keys, parse_range(options.agents), options.cloud, "cloud")
 
 
-def _of_agent(file: Path, options: services.AgentOptions) -> Iterator[Check]:
+def _of_agent(options: AgentOptions) -> Iterator[Check]:
+    file = options.file
     folder = file.absolute().parent.parent
     yield from _of_device(folder, [file], options, file.stem, file.with_suffix(".state"))
 
 
-def _of_gateway(folder: Path, options: services.AgentOptions, agents: str) -> Iterator[Check]:
-    private = folder / "agents"
+def _of_gateway(options: GatewayOptions) -> Iterator[Check]:
+    private, agents = options.problem / "agents", options.agents
     files = [path for path in private.iterdir() if path.is_file()] if private.is_dir() else []
-    yield from _of_device(folder, files, options, agents, private / f"{agents}.state")
+    yield from _of_device(options.problem, files, options, agents, private / f"{agents}.state")
 
 
 def _of_device(
-    folder: Path, files: list[Path], options: services.AgentOptions, agents: str, state: Path
+    folder: Path, files: list[Path], options: DeviceOptions, agents: str, state: Path
 ) -> Iterator[Check]:
     """Yield what the process of these agents needs."""
     from sottovoce.network.identity.tls import client_context, parse_range
@@ -202,26 +187,31 @@ def _of_device(
     yield "problem", problem
     yield "private files", partial(_private, files)
     yield "keys", keys
-    yield "certificate", partial(_certificate, options.keys / "cert.pem", numbers)
-    yield from _of_store(state if options.state is None else options.state, "agent")
-    yield "cloud and clock", partial(_other_side, options.cloud, options.keys)
+    yield from _of_store(options.state or state, "agent")
+    yield from _of_client(options.keys, numbers, options.cloud, "cloud")
 
 
-def _of_server(
-    keys: Path, roles: tuple[str, ...], listen: str, health_listen: str | None
+def _of_client(
+    keys: Path, members: tuple[str, ...] | range, url: str, other: str
 ) -> Iterator[Check]:
+    """Yield what a process needs that connects to another."""
+    yield f"certificate for the {other}", partial(_certificate, keys / "cert.pem", members)
+    yield f"{other} and clock", partial(_other_side, url, keys)
+
+
+def _of_server(options: HelperOptions | RelayOptions, roles: tuple[str, ...]) -> Iterator[Check]:
     """Yield what a process needs that others connect to."""
 
     def usable() -> str:
         from sottovoce.network.identity.certificates import Authorization
 
-        Authorization(keys)
-        return f"{keys}, the key readable by its owner only, and revocations"
+        Authorization(options.keys)
+        return f"{options.keys}, the key readable by its owner only, and revocations"
 
     def free(name: str, text: str) -> str:
         from sottovoce.network.failures import not_listening
 
-        host, port = address = services.listen_address(text, name)
+        host, port = address = listen_address(text, name)
         try:
             family = socket.AF_INET6 if ":" in host else socket.AF_INET
             socket.create_server(address, family=family).close()
@@ -230,20 +220,24 @@ def _of_server(
         return f"{host}, port {port}"
 
     yield "keys", usable
-    yield "certificate", partial(_certificate, keys / "server.pem", roles)
-    for name, text in (("listen", listen), ("health-listen", health_listen)):
+    yield "certificate", partial(_certificate, options.keys / "server.pem", roles)
+    for name, text in (("listen", options.listen), ("health-listen", options.health_listen)):
         if text is not None:
             yield f"port of {name}", partial(free, name, text)
 
 
-def _of_store(store: str | Path, role: Role) -> Iterator[Check]:
+def _of_store(
+    store: str | Path, role: Role, options: HelperOptions | None = None
+) -> Iterator[Check]:
     """Yield the checks of a store or an agent's state, and of the disk below it."""
     from sottovoce.database import address_of, connect
     from sottovoce.network.failures import StoreError
     from sottovoce.network.journal import ENDED, JournalReader
     from sottovoce.network.journal_place import translated
+    from sottovoce.network.store import read_series
 
     address = address_of("store", store)
+    most = options.runs if isinstance(options, SeriesOptions) else None
 
     def stored() -> str:
         if address.file is None:
@@ -256,11 +250,20 @@ def _of_store(store: str | Path, role: Role) -> Iterator[Check]:
         if new:
             return f"{address.name} will be made"
         with JournalReader.open(store) as journal:
-            run = journal.read_run()
-        if run.role != role or run.status in ENDED:
+            run, series = journal.read_run(), read_series(journal.notes())
+        single = bool(run.config) and series is None
+        misplaced = single if isinstance(options, SeriesOptions) else series is not None
+        if run.role != role or run.status in ENDED or misplaced:
+            kind = "one run" if series is None else "a series"
             raise StoreError(
-                f"{address.name} must be of a run of this {role} that goes on, got one of "
+                f"{address.name} must be of a run of this {role} that goes on, got {kind} of "
                 f"{run.role}, {run.status}: choose another file"
+            )
+        last = series is not None and series.number == most and not series.running
+        if last or (single and run.status == "done"):
+            raise UserWarning(
+                f"{address.name} is of {'runs' if last else 'a run'} that are over: agents that "
+                "missed the end still learn it; for others choose another file"
             )
         return f"{address.name} is of a run, {run.status}"
 
@@ -322,7 +325,7 @@ def _certificate(file: Path, members: tuple[str, ...] | range) -> str:
     return f"{file}, {days} days left"
 
 
-def _budgets(options: services.HelperOptions, plan: Callable[[], NoisePlan]) -> str:
+def _budgets(options: HelperOptions, plan: Callable[[], NoisePlan]) -> str:
     from sottovoce.cli.accounts import opened_ledger
     from sottovoce.errors import BudgetError
     from sottovoce.network.journal import JournalReader
@@ -381,15 +384,15 @@ def _other_side(url: str, keys: Path) -> str:
     return f"{url} answers, clocks agree"
 
 
-CHECKS: Final[dict[str, tuple[Callable[..., None], Callable[..., Iterator[Check]]]]] = {
-    "cloud": (services.cloud_command, _of_cloud),
-    "helper": (services.helper_command, _of_helper),
-    "relay": (services.relay_command, _of_relay),
-    "agent": (services.agent_command, _of_agent),
-    "gateway": (services.gateway_command, _of_gateway),
-    "serve": (serve_command, _of_series),
+CHECKS: Final[dict[str, tuple[type, Callable[[Any], Iterator[Check]]]]] = {
+    "cloud": (CloudOptions, partial(_of_half, role="cloud")),
+    "helper": (HelperOptions, _of_helper),
+    "relay": (RelayOptions, _of_relay),
+    "agent": (AgentOptions, _of_agent),
+    "gateway": (GatewayOptions, _of_gateway),
+    "serve": (ServiceOptions, _of_series),
 }
-"""The command of every role, whose options its checks take."""
+"""The options of every role, and its checks of them."""
 
-for _role, (_command, _checks) in CHECKS.items():
-    _add(_role, _command, _checks)
+for _role, _of_role in CHECKS.items():
+    _add(_role, *_of_role)

@@ -71,6 +71,7 @@ def plan_command(
     method: str = "joint",
     allow_undernoised: bool = option(False, "with --method paper: plan even if a promise breaks"),
     split: bool = option(False, "a cloud and a helper that do not collude each add the noise"),
+    public: bool = option(False, "without agents' files, as a cloud plans"),
     strict: bool = False,
     json: bool = False,
 ) -> None:
@@ -82,11 +83,12 @@ def plan_command(
     """
     with study(problem) as (report, _):
         from sottovoce.cli.reports import plan_data
-        from sottovoce.study.prediction import expect
+        from sottovoce.study.prediction import expect, predict_publicly
 
-        loaded = load(problem)
+        loaded = load(problem, agents=() if public else None)
         plan = promise.plan(
             loaded,
+            public=public,
             rounds=rounds,
             method=method,
             allow_undernoised=allow_undernoised,
@@ -94,7 +96,9 @@ def plan_command(
             progress=report,
         )
         report("predicting what the answer will be worth")
-        prediction = expect(loaded, plan, plan.rounds)
+        prediction = (
+            predict_publicly(plan, plan.rounds) if public else expect(loaded, plan, plan.rounds)
+        )
     warn_if_useless(prediction, strict=strict)
     show_result(plan_data(plan), str(plan), json=json)
 

@@ -530,7 +530,7 @@ def _finite(function: Callable[[float], float], argument: Expression) -> float:
             f"{name} is too large for double precision: scale its argument"
         ) from None
     if not result and not argument.is_one:
-        raise ProblemError(f"{name} is too close to 0 for double precision: scale its argument")
+        raise ProblemError(f"{name} is too close to zero for double precision: scale its argument")
     return result
 
 

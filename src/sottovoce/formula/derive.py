@@ -290,15 +290,11 @@ def definiteness(matrix: Sequence[Sequence[Fraction]]) -> int:
             return 1
         except np.linalg.LinAlgError:
             pass
-        lowest = [Fraction(v) for v in np.linalg.eigh(near)[1][:, 0].tolist()]
-        if sum(v * _dot(row, lowest) for v, row in zip(lowest, matrix, strict=True)) < 0:
+        lowest = np.array(list(map(Fraction, np.linalg.eigh(near)[1][:, 0].tolist())))
+        if lowest @ np.array(matrix, dtype=object) @ lowest < 0:
             return -1
     factors = ldl(matrix)
     return -1 if factors is None else int(len(factors[1]) == len(matrix))
-
-
-def _dot(row: Sequence[Fraction], v: Sequence[Fraction]) -> Fraction:
-    return sum((a * b for a, b in zip(row, v, strict=True)), Fraction(0))
 
 
 def connected(count: int, left: ArrayLike, right: ArrayLike) -> Indices:

@@ -386,7 +386,7 @@ def exact_product(values: Sequence[Scalar]) -> Scalar:
         result = scalar(result * value)
         if not result:
             raise ProblemError(
-                "a product of numbers is too close to 0 for double precision: scale them"
+                "a product of numbers is too close to zero for double precision: scale them"
             )
     return result
 
@@ -406,7 +406,7 @@ def constant_power(value: Scalar, c: Scalar) -> Scalar:
     except OverflowError:
         raise ProblemError(f"{value}**{c} is too large for double precision: scale it") from None
     if not result and value:
-        raise ProblemError(f"{value}**{c} is too close to 0 for double precision: scale it")
+        raise ProblemError(f"{value}**{c} is too close to zero for double precision: scale it")
     return result
 
 

@@ -36,16 +36,13 @@ def name_keys(expr: Expression) -> tuple[str, ...]:
 def _name_key(expr: Expression) -> tuple[bool, tuple[str, ...], float]:
     if expr._key is None:
         if expr.op == Op.SYMBOL:
-            expr._key = False, (_DIGITS.sub(_numbered, expr.value),), -1.0
+            name = _DIGITS.sub(lambda digits: f"{len(digits[0]):04}{digits[0]}", expr.value)
+            expr._key = False, (name,), -1.0
             return expr._key
         below = [_name_key(a)[1] for a in expr.args if a.op != Op.NUMBER]
         inner = below[0] if len(below) == 1 else tuple(sorted({n for b in below for n in b}))
         expr._key = not inner, inner, -_degree(expr)
     return expr._key
-
-
-def _numbered(digits: re.Match[str]) -> str:
-    return f"{len(digits[0]):04}{digits[0]}"
 
 
 def _degree(expr: Expression) -> float:

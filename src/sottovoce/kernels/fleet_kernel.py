@@ -63,7 +63,7 @@ class FleetKernel:
         self.fleet, self.lower, self.upper = fleet, lower, upper
         self._noisy = bool(noisy)
         self.count, self.d = lower.shape
-        self.local_rows = 0 if gradient_steps or fleet.local is None else fleet.local.rows
+        self.local_rows = 0 if gradient_steps else fleet.local.rows
         self._gradient = gradient
         if isinstance(gradient, Watched) and not self.local_rows:
             gradient.probe(lower[0], upper[0])  # with rows the minimiser itself probes
@@ -173,10 +173,9 @@ class FleetStates:
         steps = kernel.how == GRADIENT
         self.mean, self.center = (self.x if steps else self.x.copy() for _ in range(2))
         self.worth = np.zeros(self.x.size // kernel.d)
-        self.core = kernel.core(self)
+        self.core, self._passes = kernel.core(self), kernel.kernels
         if kernel.local_rows:
-            with np.errstate(all="ignore"):
-                kernel.kernels.run_project_start(self.core)
+            self._passes.run_project_start(self.core)
             self.mean[:] = self.center[:] = self.x
 
     def copy(self) -> FleetStates:
@@ -200,17 +199,25 @@ class FleetStates:
         return from_lanes(self.mean, self.kernel.count, self.kernel.d, self.kernel.width)
 
     @property
-    def proximal(self) -> Array:
-        """z, and W of its agent for every component of x: shape (2, count, d)."""
-        count, d, width = self.kernel.count, self.kernel.d, self.kernel.width
-        worth = np.repeat(from_lanes(self.worth, count, 1, width), d, axis=1)
-        return np.stack([from_lanes(self.center, count, d, width), worth])
+    def memory(self) -> Array:
+        """What a round goes on from: x, z and W of every agent, shape (count, 2 d + 1)."""
+        d, width = self.kernel.d, self.kernel.width
+        parts = (self.x.reshape(-1, d, width), self.center.reshape(-1, d, width))
+        blocks = np.concatenate((*parts, self.worth.reshape(-1, 1, width)), axis=1)
+        return from_lanes(blocks, self.kernel.count, 2 * d + 1, width)
+
+    @memory.setter
+    def memory(self, memory: Array) -> None:
+        d, width = self.kernel.d, self.kernel.width
+        blocks = to_lanes(memory, width).reshape(-1, 2 * d + 1, width)
+        self.x.reshape(-1, d, width)[:] = blocks[:, :d]
+        self.center.reshape(-1, d, width)[:] = blocks[:, d:-1]
+        self.worth.reshape(-1, 1, width)[:] = blocks[:, -1:]
 
     def contributions(self, sums: int, grid: Array | None = None) -> Array:
         """What the states add to the sums; in grid steps if there is a grid."""
-        total = np.zeros(sums)
-        with np.errstate(all="ignore"):
-            self.kernel.kernels.run_contribute(self.core, *_grid(grid, sums), total)
+        total, gridded = np.zeros(sums), grid is not None
+        self._passes.run_contribute(self.core, grid if gridded else total, gridded, total)
         return total
 
     def round(
@@ -221,24 +228,21 @@ class FleetStates:
         ``theta`` weighs the proximal term, ``share`` is the round's weight in the answer, ``grid``
         that of the sums under a plan.
         """
-        total = np.zeros(price.size)
-        with np.errstate(all="ignore"):
-            self.kernel.kernels.run_minimise(
-                self.core, price, *_grid(grid, price.size), total, k, theta, share
-            )
+        total, gridded = np.zeros(price.size), grid is not None
+        grid = grid if gridded else total  # is not read
+        self._passes.run_minimise(self.core, price, grid, gridded, total, k, theta, share)
         return total
 
     def measure(self, price: Array) -> Array:
         """The sums at the answer, then its ``MEASURES``."""
         total = np.zeros(price.size + len(MEASURES))
-        with np.errstate(all="ignore"):
-            self.kernel.kernels.run_measure(self.core, price, total)
+        self._passes.run_measure(self.core, price, total)
         return total
 
 
 def _used_parameters(fleet: Fleet) -> dict[Expression, Array]:
     """The parameters that an agent's formulas name; others are in its bounds alone."""
-    rows = () if fleet.local is None else (*fleet.local.inequalities, *fleet.local.equalities)
+    rows = (*fleet.local.inequalities, *fleet.local.equalities)
     named = set().union(*(expr.symbols for expr in (fleet.objective, *fleet.terms, *rows)))
     return {s: values for s, values in fleet.group.parameters.items() if s in named}
 
@@ -264,6 +268,8 @@ def to_lanes(values: Array, width: int) -> Array:
     """Lay out (count, c) in blocks, ``[block, c, lane]``, flat; lanes without an agent repeat the
     last one, so that they do nothing that no agent does.
     """  # noqa: D205
+    if width == 1:
+        return np.array(values, dtype=np.float64, order="C").ravel()
     count, columns = values.shape
     blocks = -(-count // width)
     full = np.empty((blocks * width, columns))
@@ -275,10 +281,6 @@ def from_lanes(blocks: Array, count: int, columns: int, width: int) -> Array:
     """Undo ``to_lanes``."""
     shaped = blocks.reshape(-1, columns, width).transpose(0, 2, 1)
     return np.array(shaped.reshape(-1, columns)[:count], order="C")
-
-
-def _grid(grid: Array | None, sums: int) -> tuple[Array, bool]:
-    return (np.ones(sums), False) if grid is None else (grid, True)
 
 
 def _weights(

@@ -25,7 +25,6 @@ from sottovoce.kernels.core.plain import GRADIENT, INTERIOR, NEWTON, SCALAR, SEP
 from sottovoce.kernels.lower import Code, TapeBuilder, TapeCode
 from sottovoce.problem.epigraph import EpigraphForm, epigraph_form
 from sottovoce.problem.fleets import Fleet
-from sottovoce.problem.local import box_of
 
 _MIN_SQUARE = 2.0**-400  # a square without weight: its slack stays finite
 _SLOPE, _VALUE, _JACOBIAN, _HESSIAN = range(4)  # where the interior-point method puts an output
@@ -66,13 +65,13 @@ def local_form(fleet: Fleet, *, coded: bool = False) -> LocalForm:
     A scalar state in bounds needs none, non-smooth terms or not; of an objective that is ``coded``
     no structure is known.
     """
-    rows = fleet.local is not None and fleet.local.rows > 0
+    rows = fleet.local.rows > 0
     if coded:
         return _general_form(fleet) if rows else None
     if fleet.group.dim == 1 and not rows:
         return None
-    inequalities = () if fleet.local is None else fleet.local.inequalities
-    smooth = all(is_smooth(expr) for expr in (fleet.objective, *fleet.terms, *inequalities))
+    formulas = (fleet.objective, *fleet.terms, *fleet.local.inequalities)
+    smooth = all(map(is_smooth, formulas))
     form = separable_form(fleet) if smooth else None
     return form if form is not None or (smooth and not rows) else _general_form(fleet)
 
@@ -87,8 +86,7 @@ def minimiser(fleet: Fleet, form: LocalForm) -> int:
 
 
 def _general_form(fleet: Fleet) -> EpigraphForm:
-    local = box_of(fleet.group) if fleet.local is None else fleet.local
-    return epigraph_form(fleet.group, fleet.objective, fleet.terms, local)
+    return epigraph_form(fleet.group, fleet.objective, fleet.terms, fleet.local)
 
 
 def separable_form(fleet: Fleet) -> SeparableForm | None:
@@ -159,8 +157,6 @@ def _affine(
 
 def _limits(fleet: Fleet) -> list[LocalRow] | None:
     """The rows of the agents' own set, if all are linear; parallel ones become an interval."""
-    if fleet.local is None:
-        return []
     rows: dict[tuple[Expression, ...], LocalRow] = {}
     stated = [(expr, False) for expr in fleet.local.inequalities]
     stated += [(expr, True) for expr in fleet.local.equalities]
@@ -208,7 +204,8 @@ def fleet_tapes(
     values = writer.values((*terms, objective))
     writer.finish("measure", values + writer.slopes(objective, states, terms))
     if how == GRADIENT:
-        noisy = {(t, c): writer.noisy_slope(terms[t], states[c], w) for (t, c), w in noise.items()}
+        slopes = {(t, c): (derivative(terms[t], states[c]), w) for (t, c), w in noise.items()}
+        noisy = {p: writer.builder.operation("add", *writer.values(s)) for p, s in slopes.items()}
         values = writer.values(terms) + writer.slopes(objective, states, terms, noisy)
         writer.finish("step", [*values, *noisy.values()])
     if how == SCALAR:
@@ -268,10 +265,6 @@ class _TapeWriter:
     def values(self, formulas: Sequence[Expression]) -> list[int]:
         """The values of formulas."""
         return list(map(self.builder.value, formulas))
-
-    def noisy_slope(self, h: Expression, state: Expression, noise: Expression) -> int:
-        """``dh/dx_c + w``."""
-        return self.builder.operation("add", *self.values((derivative(h, state), noise)))
 
     def slopes(
         self,

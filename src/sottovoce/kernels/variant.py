@@ -11,6 +11,8 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Final
 
+import numpy as np
+
 from sottovoce.kernels.core import MODULES
 
 VARIABLE: Final = "SOTTOVOCE_KERNELS"
@@ -62,7 +64,11 @@ def build(name: str) -> Any:
     if name != "plain":
         return importlib.import_module(f"sottovoce.kernels._{name}.core")
     modules = [importlib.import_module(f"sottovoce.kernels.core.{m}") for m in MODULES]
-    return SimpleNamespace(**{k: v for m in modules for k, v in vars(m).items()})
+    kernels = {k: v for m in modules for k, v in vars(m).items()}
+    quiet = np.errstate(all="ignore")  # as machine code is
+    return SimpleNamespace(
+        **{k: quiet(v) if k.startswith("run_") else v for k, v in kernels.items()}
+    )
 
 
 def core() -> Any:

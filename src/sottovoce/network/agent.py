@@ -23,9 +23,9 @@ from sottovoce.network.identity.tls import CLOUD
 from sottovoce.network.journal import MEMORY, Journal
 from sottovoce.network.local_round import LocalRound, Which
 from sottovoce.network.observe.logs import note
-from sottovoce.network.protocol.actions import Action, Apply, Finish, Memory, Save, SendUp, Stop
+from sottovoce.network.protocol.actions import Action, Apply, Finish, Memory, Save, Stop
 from sottovoce.network.protocol.agent_machine import AgentMachine
-from sottovoce.network.protocol.codec import decode_from_cloud, encode, pack, unpack
+from sottovoce.network.protocol.codec import decode_from_cloud, pack, unpack
 from sottovoce.network.protocol.messages import Code, Welcome
 from sottovoce.network.runner import Handlers, Outcome, Runner
 from sottovoce.network.transport.client import LONGEST_PAUSE, Client
@@ -206,7 +206,6 @@ class Agent:
         handlers: Handlers = {
             Apply: self._apply,
             Save: lambda action: saved.save(action.memory),
-            SendUp: lambda action: client.send(encode(action.message)),
             Finish: self._finish,
             Stop: stop,
         }
@@ -246,13 +245,13 @@ class Agent:
             note("answer-gap", level=logging.WARNING, reason=_GAP)
         return self._round
 
-    async def _apply(self, action: Apply) -> None:
+    def _apply(self, action: Apply) -> Awaitable[None] | None:
         if action.failed:
             level = logging.DEBUG if self._failed else logging.ERROR
             failed = [self._part.agents[place] for place in action.failed]
             note("state-substituted", level=level, agents=failed, round=action.k)
             self._failed += len(action.failed)
-        await self._drive(action.k, action.answer)
+        return None if self.on_state is None else self._drive(action.k, action.answer)
 
     async def _finish(self, action: Finish) -> list[Action]:
         self._price, self._confirmed = action.price, action.confirmed

@@ -98,12 +98,14 @@ class AgentGroup:
         """
         if self.folder is None:
             return self
-        cloud = load_problem(self.folder, agents=(), public=public).cloud
         try:
             return AgentGroup.of_folder(self.folder, self.agents, public=public)
         except Exception as error:
-            note("private-data-unread", level=logging.ERROR, error=type(error).__name__)
-            return replace(self, cloud=cloud)
+            reason = type(error).__name__
+        # Outside of the handler: its error may say what is private, and would go with a new one.
+        cloud = load_problem(self.folder, agents=(), public=public).cloud
+        note("private-data-unread", level=logging.ERROR, error=reason)
+        return replace(self, cloud=cloud)
 
     @staticmethod
     def of_problem(problem: Problem, agents: Sequence[int | str]) -> AgentGroup:

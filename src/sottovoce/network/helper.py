@@ -13,8 +13,6 @@ from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from typing import Final, final
 
-from aiohttp import web
-
 from sottovoce.arguments import instance
 from sottovoce.errors import InputError, PrivacyError
 from sottovoce.network import LINGER_SECONDS
@@ -24,13 +22,12 @@ from sottovoce.network.identity.tls import CLOUD
 from sottovoce.network.journal import Journal
 from sottovoce.network.masks import HelperKeys
 from sottovoce.network.observe.logs import note
-from sottovoce.network.observe.operator_pages import FATAL, health_answer
 from sottovoce.network.protocol.actions import Action, AnswerRound
 from sottovoce.network.protocol.cloud_machine import CloudPhase
 from sottovoce.network.protocol.codec import decode_to_helper
 from sottovoce.network.protocol.helper_machine import HelperMachine
 from sottovoce.network.protocol.messages import HELPER_PROTOCOLS, Code
-from sottovoce.network.round_arithmetic import draw_ahead, noisy_sigma
+from sottovoce.network.round_arithmetic import noisy_sigma
 from sottovoce.network.runner import Handlers, Runner, make_durable
 from sottovoce.network.service import TICK_SECONDS, Service
 from sottovoce.network.setup import make_config, round_key
@@ -61,11 +58,8 @@ class Helper(Service[None]):
 
     plan: NoisePlan
     _: KW_ONLY
-    keys: str | os.PathLike[str]
     store: str | os.PathLike[str]
-    listen: tuple[str, int] = ("127.0.0.1", 0)
     ledger: Ledger | None = None
-    health_listen: tuple[str, int] | None = None
 
     def __post_init__(self) -> None:
         plan = self.plan
@@ -79,7 +73,7 @@ class Helper(Service[None]):
             raise PrivacyError(
                 "plan must keep what it promises; an undernoised plan is for study only"
             )
-        super().__init__()
+        self._prepare()
         self._gone = 0.0
         self._answers: HelperRounds | None = None
         self._keys: HelperKeys
@@ -112,7 +106,6 @@ class Helper(Service[None]):
             role=CLOUD,
             protocols=HELPER_PROTOCOLS,
         )
-        server.app.router.add_get("/healthz", self._healthz)
         await self._serve(server, self.round + 1)
 
     def _result(self) -> None:
@@ -155,14 +148,9 @@ class Helper(Service[None]):
         commit = partial(self._store.append, answered)
         make_durable(commit, self._fence, answered.k, answered.digest)
         self._metrics.round(held=0)
-        asyncio.get_running_loop().call_soon(draw_ahead, self._sampler)
+        asyncio.get_running_loop().call_soon(self._sampler.draw_ahead)
         note("answered", level=logging.DEBUG, round=answered.k)
         return self._machine.committed(answered)
-
-    async def _healthz(self, _: web.Request) -> web.Response:
-        failure = self._outcome.failure
-        wrong = [] if failure is None else [{"code": FATAL, "reason": type(failure).__name__}]
-        return health_answer(wrong)
 
     def _every_second(self) -> None:
         over = self._machine.phase is CloudPhase.DONE and not self._machine.peer

@@ -38,6 +38,8 @@ from sottovoce.network.journal_place import (
     Reached,
     damaged,
     seal,
+    store_error,
+    store_errors,
     translated,
     utc,
 )
@@ -262,18 +264,20 @@ class Journal(JournalReader):
 
     def put(self, name: str, value: bytes) -> None:
         """Write a note, which survives the process and maybe not a power cut."""
-        if not self._durable:
-            with translated(self.name):
-                self._database.execute(_NOTE, _note(name, value))
-            return
-        with translated(self.name):
-            self._database.execute(self._database.relaxed)
+        database = self._database
+        try:
+            if not self._durable:
+                database.execute(_NOTE, _note(name, value))
+                return
+            database.execute(database.relaxed)
             try:
-                with transaction(self._database, write=True):
-                    self._place.hold(self._database)
-                    self._database.execute(_NOTE, _note(name, value))
+                with transaction(database, write=True):
+                    self._place.hold(database)
+                    database.execute(_NOTE, _note(name, value))
             finally:
-                self._database.execute(self._database.strict)
+                database.execute(database.strict)
+        except store_errors() as error:
+            raise store_error(self.name, error) from None
 
     def end(self, status: Status, reason: str = "") -> None:
         """End the run; no contribution is needed any more."""

@@ -161,22 +161,30 @@ def utc(moment: float | None = None) -> str:
 
 @contextmanager
 def translated(name: str) -> Iterator[None]:
-    """Raise StoreError for a driver's errors that a retry cannot fix, and DiskError for others."""
+    """Raise a driver's or the system's errors as ``store_error`` has them."""
     try:
         yield
-    except driver_errors() as error:
-        kind, text = fault_of(error)
-        if kind == "damage":
-            raise damaged(name, text) from None
-        if kind == "lasting":
-            raise StoreError(f"{name} cannot be used as a store of a run ({text})") from None
-        raise DiskError(
-            f"{name} cannot be read or written now ({text}); nothing was sent"
-        ) from None
-    except UnicodeDecodeError:  # of a schema with a flipped bit
-        raise damaged(name, "text that is not UTF-8") from None
-    except OSError as error:
-        raise DiskError(f"{name} cannot be written now ({error.strerror})") from None
+    except store_errors() as error:
+        raise store_error(name, error) from None
+
+
+def store_errors() -> tuple[type[Exception], ...]:
+    """Return what reading or writing a journal may raise."""
+    return (*driver_errors(), UnicodeDecodeError, OSError)
+
+
+def store_error(name: str, error: Exception) -> StoreError | DiskError:
+    """Return StoreError for what a retry cannot fix, and DiskError for all else."""
+    if isinstance(error, UnicodeDecodeError):  # of a schema with a flipped bit
+        return damaged(name, "text that is not UTF-8")
+    if isinstance(error, OSError):
+        return DiskError(f"{name} cannot be written now ({error.strerror})")
+    kind, text = fault_of(error)
+    if kind == "damage":
+        return damaged(name, text)
+    if kind == "lasting":
+        return StoreError(f"{name} cannot be used as a store of a run ({text})")
+    return DiskError(f"{name} cannot be read or written now ({text}); nothing was sent")
 
 
 class _Place:

@@ -43,6 +43,7 @@ from sottovoce.privacy.sampler import STEPS
 from sottovoce.problem.feasible import own_bounds
 from sottovoce.problem.fleets import Fleet
 from sottovoce.problem.groups import Array
+from sottovoce.problem.local import box_of
 from sottovoce.problem.numeric import Formulas
 from sottovoce.problem.sums import agents_of
 
@@ -235,14 +236,14 @@ class LocalRound:
             for place in np.flatnonzero(missing):
                 agent, span = fleet.some(np.array([place])), columns[place : place + 1]
                 public, nearest[span] = nearest_points(agent, lower[span], upper[span], boxes=boxes)
-                public_group = LocalGroup(fleet=replace(agent, objective=ZERO, local=None))
+                box = box_of(agent.group)
+                public_group = LocalGroup(fleet=replace(agent, objective=ZERO, local=box))
                 self._append(public_group, span, public, public)
                 self._outside[span] = True
         return nearest
 
     def _append(self, group: LocalGroup, columns: Integers, lower: Array, upper: Array) -> None:
-        if group.fleet.local is not None:
-            lower, upper = own_bounds(group.fleet.group, group.fleet.local, lower, upper)
+        lower, upper = own_bounds(group.fleet.group, group.fleet.local, lower, upper)
         first, last = int(columns[0, 0]), int(columns[-1, -1])
         contiguous = last - first + 1 == columns.size
         index = slice(first, last + 1) if contiguous else columns.ravel()
@@ -307,15 +308,13 @@ class FleetStep:
 
         Also returned are the contributions in grid steps, shape (p,).
         """
-        fleet, width = self._fleet, self._kernel.width
-        self._place(x)
-        fleet.center[:], fleet.worth[:] = (
-            to_lanes(memory[0], width),
-            to_lanes(memory[1, :, :1], width),
-        )
+        fleet, d = self._fleet, x.shape[1]
+        fleet.memory = np.concatenate((x, memory[0], memory[1, :, :1]), axis=1)
         price = np.array(price)  # what came from a message is read-only
         total = fleet.round(k, price, theta=self._theta, share=0.0, grid=self._grid)
-        return fleet.states, fleet.proximal, total
+        after = fleet.memory
+        memory[0], memory[1] = after[:, d:-1], after[:, -1:]
+        return after[:, :d], memory, total
 
     def begin(self, x: Array) -> Array:
         """The points of the agents' own sets nearest to x, shape (count, d)."""
@@ -323,11 +322,8 @@ class FleetStep:
 
     def contributions(self, x: Array) -> Array:
         """What states x, shape (count, d), add to the sums, in grid steps."""
-        self._place(x)
-        return self._fleet.contributions(self._grid.size, self._grid)
-
-    def _place(self, x: Array) -> None:
         self._fleet.x[:] = to_lanes(x, self._kernel.width)
+        return self._fleet.contributions(self._grid.size, self._grid)
 
 
 def _misses_domain(fleet: Fleet, lower: Array, upper: Array) -> NDArray[np.bool_]:
@@ -336,8 +332,7 @@ def _misses_domain(fleet: Fleet, lower: Array, upper: Array) -> NDArray[np.bool_
     def misses(places: slice) -> bool:
         chosen = fleet if places.stop is None else fleet.some(np.array([places.start]))
         try:
-            if chosen.local is not None:
-                own_bounds(chosen.group, chosen.local, lower[places], upper[places])
+            own_bounds(chosen.group, chosen.local, lower[places], upper[places])
         except ProblemError:
             return True
         return False
@@ -356,7 +351,6 @@ def nearest_points(fleet: Fleet, lower: Array, upper: Array, *, boxes: bool) -> 
     keep to boxes whatever rows they have.
     """
     private_set = fleet.local
-    assert private_set is not None  # noqa: S101  a public box cannot miss itself
     public = lower / 2.0 + upper / 2.0
     if boxes or not private_set.rows:
         public = np.clip(np.clip(public, private_set.lower, private_set.upper), lower, upper)

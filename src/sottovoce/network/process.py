@@ -6,7 +6,7 @@ import asyncio
 import os
 import signal
 import threading
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
 from functools import partial
 from typing import Any, Final, TypeVar, final
@@ -23,10 +23,10 @@ END_SIGNALS: Final = ("SIGTERM", "SIGHUP")
 """Signals that ask a process to end: by systemd, and by a terminal that is closed."""
 
 
-def run(main: Coroutine[Any, Any, Answer]) -> Answer:
-    """Run ``main`` with uvloop, or with asyncio where there is none (Windows).
+def run(start: Callable[[], Awaitable[Answer]]) -> Answer:
+    """Run what ``start`` returns in a loop of uvloop, or of asyncio where there is none (Windows).
 
-    A signal that asks for the end cancels ``main``, which closes what it has opened; the process
+    A signal that asks for the end cancels it, so that it closes what it has opened; the process
     then dies of that signal, so that its sender sees it obeyed.
     """
     factory: Callable[[], asyncio.AbstractEventLoop] | None = None
@@ -35,7 +35,7 @@ def run(main: Coroutine[Any, Any, Answer]) -> Answer:
     received: list[signal.Signals] = []
     try:
         with asyncio.Runner(loop_factory=factory) as runner:
-            return runner.run(_run_until_signal(main, received))
+            return runner.run(_run_until_signal(start, received))
     finally:
         if received:
             signal.signal(received[0], signal.SIG_DFL)
@@ -43,9 +43,12 @@ def run(main: Coroutine[Any, Any, Answer]) -> Answer:
 
 
 async def _run_until_signal(
-    main: Coroutine[Any, Any, Answer], received: list[signal.Signals]
+    start: Callable[[], Awaitable[Answer]], received: list[signal.Signals]
 ) -> Answer:
-    task, loop = asyncio.ensure_future(main), asyncio.get_running_loop()
+    async def main() -> Answer:
+        return await start()
+
+    task, loop = asyncio.create_task(main()), asyncio.get_running_loop()
 
     def end(number: signal.Signals) -> None:
         received.append(number)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
 from typing import Literal, final
@@ -55,14 +54,11 @@ class Relay(Service[int]):
     agents: Sequence[int]
     _: KW_ONLY
     above: str
-    keys: str | os.PathLike[str]
-    listen: tuple[str, int] = ("127.0.0.1", 0)
     allow_simulated: bool = False
     straggler: Literal["fallback", "wait"] = "fallback"
     deadline: float | None = None
     first_deadline: float | None = None
     longest_pause: float = LONGEST_PAUSE
-    health_listen: tuple[str, int] | None = None
 
     def __post_init__(self) -> None:
         instance("cloud", self.cloud, CloudView, "problem.cloud")
@@ -81,7 +77,7 @@ class Relay(Service[int]):
         self._machine = RelayMachine(
             numbers, self._objection, self._describe, straggler=self.straggler
         )
-        super().__init__(numbers)
+        self._prepare(numbers)
         handlers: Handlers = {
             SendUp: self._send_up,
             Commit: self._machine.contribute,

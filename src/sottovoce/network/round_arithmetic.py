@@ -110,7 +110,7 @@ class Rounds:
     def prepare(self) -> None:
         """Draw the noise of rounds to come, before their contributions are known."""
         if isinstance(self._sampler, SecureSampler):
-            draw_ahead(self._sampler)
+            self._sampler.draw_ahead()
 
     def restart(self, sampler: Sampler) -> None:
         """Begin another run, from round 1."""
@@ -406,12 +406,6 @@ class _Sums:
         y = self._public.copy()
         y[self._noisy] = values
         return y, np.zeros(0)
-
-
-def draw_ahead(sampler: SecureSampler) -> None:
-    """Draw the next round's noise now, and that of the rounds after it meanwhile."""
-    sampler.refill(releases=1)
-    sampler.refill_beside()
 
 
 def deployed_sampler(plan: NoisePlan) -> Sampler:

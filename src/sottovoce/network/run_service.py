@@ -10,14 +10,12 @@ from typing import Any, TypeVar
 from sottovoce.algorithm.algorithm import Algorithm
 from sottovoce.algorithm.dual_averaging import DualAveraging
 from sottovoce.algorithm.price_memory import PriceMemory
-from sottovoce.errors import InputError
 from sottovoce.network import DEADLINE_SECONDS, STALL_SECONDS, Straggler
 from sottovoce.network.config import Noise, RunConfig, SeriesRun
 from sottovoce.network.observe.live_page import Live
 from sottovoce.network.observe.operator_pages import Facts, Pages
 from sottovoce.network.protocol.actions import Record
 from sottovoce.network.protocol.cloud_machine import CloudMachine, CloudPhase
-from sottovoce.network.protocol.messages import LONGEST_WAIT
 from sottovoce.network.protocol.receipt import ReceiptSigner
 from sottovoce.network.protocol.series_machine import SeriesMachine
 from sottovoce.network.round_arithmetic import (
@@ -28,7 +26,7 @@ from sottovoce.network.round_arithmetic import (
 )
 from sottovoce.network.runner import CloudRunner, Outcome, Runner
 from sottovoce.network.service import Service
-from sottovoce.network.setup import make_config, round_deadlines, round_key, setup_of
+from sottovoce.network.setup import make_config, require_times, round_deadlines, round_key, setup_of
 from sottovoce.network.store import CloudStore, check_store, resumed
 from sottovoce.network.transport.limits import Limits
 from sottovoce.network.transport.server import Server
@@ -45,9 +43,7 @@ class RunService(Service[Result]):
 
     _: KW_ONLY
     rounds: int
-    keys: str | os.PathLike[str]
     store: str | os.PathLike[str]
-    listen: tuple[str, int] = ("127.0.0.1", 0)
     algorithm: Algorithm | None = None
     straggler: Straggler = "fallback"
     deadline: float | None = None
@@ -57,19 +53,12 @@ class RunService(Service[Result]):
     keep_states: bool = False
     apply_after: float = 0.0
     stall: float = STALL_SECONDS
-    health_listen: tuple[str, int] | None = None
 
     def __post_init__(self) -> None:
         self._deadlines = round_deadlines(
             self.straggler, (self.first_deadline, self.deadline), DEADLINE_SECONDS
         )
-        if not 0.0 <= self.apply_after <= LONGEST_WAIT:  # NaN is refused, too
-            raise InputError(
-                f"apply_after must be 0 to {LONGEST_WAIT:.0f} seconds, got "
-                f"apply_after={self.apply_after}"
-            )
-        if not self.stall > 0:
-            raise InputError(f"stall must be a positive number of seconds, got {self.stall}")
+        require_times(apply_after=self.apply_after, stall=self.stall)
         self._plan: NoisePlan | None = None  # of the current or last run
         self._rounds: Rounds
         self._store: CloudStore
@@ -80,18 +69,13 @@ class RunService(Service[Result]):
 
     def _open_to(self, agents: int) -> None:
         """Serve these agents, from 1."""
-        super().__init__(range(1, agents + 1))
+        self._prepare(range(1, agents + 1))
         self._agents = agents
-        self._live = Live(self._metrics, self.ledger, self._facts)
+        self._live = Live(self.ledger, self._facts)
         self._pages = Pages(self._folder, self._metrics, self._facts)
 
-    @property
-    def viewers(self) -> int:
-        """How many live pages are open."""
-        return self._live.viewers
-
     async def stop(self) -> None:
-        """Tell the live pages how it ended, close every connection and give the store back."""
+        """Let the live pages learn how it ended, close every connection, give the store back."""
         try:
             if self._machine is not None:
                 self._runner.stop()
@@ -109,6 +93,7 @@ class RunService(Service[Result]):
         self._pages.add_to(server.app)
         self._add_to(server)
         await self._serve(server, 1 if self._machine is None else self._machine.round)
+        self._metrics.registry.register(self._pages)
         self._supervisor.start("live", self._live.run())
 
     def _add_to(self, server: Server) -> None:
@@ -185,13 +170,9 @@ class RunService(Service[Result]):
         self._attendance.completed(last)
         self._metrics.round(held=len(record.held))
 
-    def _troubles(self) -> list[str]:
-        if not self.opened.is_set():
-            return super()._troubles()
-        return [trouble["code"] for trouble in self._facts().troubles]
-
-    def _prometheus(self) -> bytes:
-        return self._pages.metrics() if self.opened.is_set() else super()._prometheus()
+    def _troubles(self) -> dict[str, str]:
+        listens = self.opened.is_set()
+        return self._facts().troubles if listens else super()._troubles()
 
     def _present(self) -> set[int]:
         """The agents that are connected, from 1."""

@@ -12,7 +12,7 @@ import asyncio
 import logging
 import math
 from collections import Counter, deque
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, final
 
@@ -30,11 +30,13 @@ from sottovoce.network.protocol.actions import (
     Reconnect,
     Record,
     Send,
+    SendUp,
     Stop,
     Wait,
 )
-from sottovoce.network.protocol.client_machine import ClientMachine, ClientPhase
+from sottovoce.network.protocol.client_machine import CONVERSING, ClientMachine, ClientPhase
 from sottovoce.network.protocol.cloud_machine import CloudMachine, CloudPhase
+from sottovoce.network.protocol.codec import encode
 from sottovoce.network.protocol.messages import Code, Done
 
 if TYPE_CHECKING:  # agents run without noise and a ledger
@@ -99,12 +101,11 @@ class Outcome:
         self._ended.set()
         self._known.set()  # after a failure no agent is waited for
 
-    def sent(self, action: Send, agents_of: Callable[[int], tuple[int, ...]]) -> None:
-        """A message was sent; if it is the goodbye, its agents know of the end."""
-        if isinstance(action.message, Done):
-            self._uninformed.difference_update(*map(agents_of, action.peers))
-            if not self._uninformed:
-                self._known.set()
+    def inform(self, agents: Iterable[int]) -> None:
+        """The goodbye was sent to these agents: they know of the end."""
+        self._uninformed.difference_update(agents)
+        if not self._uninformed:
+            self._known.set()
 
     async def wait(self, *, linger: float = 0.0) -> None:
         """Wait for the end, and ``linger`` seconds at most until every agent has heard of it."""
@@ -177,7 +178,7 @@ class Runner:
         except Exception as error:
             self.fail(error)
 
-    async def follow(self, client: Client[FromCloud], machine: ClientMachine) -> None:
+    def follow(self, client: Client[FromCloud], machine: ClientMachine) -> Awaitable[None]:
         """Have a machine converse with what is above it until its run is over; errors are raised.
 
         Its actions may take their time.
@@ -187,7 +188,11 @@ class Runner:
             note("reconnecting", level=logging.WARNING, code=str(action.code))
             machine.lost()
 
-        handlers: Handlers = {Reconnect: reconnect, **self._handlers}
+        handlers: Handlers = {
+            Reconnect: reconnect,
+            SendUp: lambda action: client.post(encode(action.message)),
+            **self._handlers,
+        }
 
         async def hear(message: FromCloud | None) -> bool:
             queue = deque(machine.connected() if message is None else machine.hear(message))
@@ -197,9 +202,9 @@ class Runner:
                 if after is not None and not isinstance(after, list):
                     after = await after
                 queue.extend(after or ())
-            return machine.conversing
+            return machine.phase in CONVERSING
 
-        await client.serve(
+        return client.serve(
             hear,
             lost=machine.lost,
             progress=lambda: machine.seen[1],
@@ -222,7 +227,8 @@ class Runner:
 
     def _send(self, action: Send) -> None:
         self.server.post(action)
-        self._outcome.sent(action, self._agents_of)
+        if isinstance(action.message, Done):
+            self._outcome.inform(a for peer in action.peers for a in self._agents_of(peer))
 
     def _incident(self, action: Incident) -> None:
         self._refused[action.code.value] += 1
@@ -266,7 +272,7 @@ class CloudRunner(Runner):
         refused: Counter[str] | None = None,
     ) -> None:
         handlers: Handlers = {
-            Commit: self._ask_or_commit,
+            Commit: self._commit,
             Meet: self._meet,
             Abandon: lambda action: self._fail_run(DivergedError(action.k, "no agent contributed")),
         }
@@ -301,26 +307,25 @@ class CloudRunner(Runner):
         """The helper has signed what is asked of a connection, or does not know its key."""
         self.on(self._machine.pledged, peer, pledge)
 
-    def _ask_or_commit(self, full: Commit) -> list[Action]:
-        if self.link is None:
-            return self._commit(full)
-        self.link.ask(full)  # goes on with ``answered``
-        return []
-
     def _meet(self, agents: Meet) -> None:
         assert self.link is not None  # noqa: S101  only a split cloud introduces agents
         self.link.meet(agents)
 
-    def _commit(self, full: Commit, answer: bytes = b"") -> list[Action]:
-        """The way of a round from the last word to the first byte sent.
+    def _commit(self, full: Commit, answer: bytes | None = None) -> list[Action]:
+        """The way of a round from the last contribution to the first byte sent.
 
-        Add up, take the helper's answer of a split cloud off, add noise, step, write and fence: in
-        this order, and nothing is sent before.
+        Of a split cloud it begins with the helper's answer. Add up, take the answer off, add noise,
+        step, write and fence: in this order, and nothing is sent before.
         """
+        if self.link is not None and answer is None:
+            self.link.ask(full)  # goes on with ``answered``
+            return []
         machine = self._machine
         previous = machine.setup.config_hash if machine.last is None else machine.last.digest
         try:
-            record, released = self._rounds.play(full.k, full.parts, previous, full.held, answer)
+            record, released = self._rounds.play(
+                full.k, full.parts, previous, full.held, answer or b""
+            )
         except DivergedError as error:
             return self._fail_run(error)
         commit = partial(self._store.commit, record, released)

@@ -18,12 +18,12 @@ import time
 import tomllib
 import uuid
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import KW_ONLY, dataclass, field, fields
+from contextlib import suppress
+from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
 from typing import Any, Final, final
 
 import msgspec
-import numpy as np
 from aiohttp import web
 from msgspec.structs import replace
 
@@ -31,7 +31,7 @@ from sottovoce.algorithm.algorithm import GradientSteps
 from sottovoce.algorithm.price_memory import PriceMemory
 from sottovoce.errors import BudgetError, InputError, SottovoceError
 from sottovoce.network import LINGER_SECONDS
-from sottovoce.network.config import SeriesRun
+from sottovoce.network.config import RunConfig, SeriesRun
 from sottovoce.network.failures import DivergedError
 from sottovoce.network.identity.tls import OPERATOR
 from sottovoce.network.journal_place import utc
@@ -41,14 +41,13 @@ from sottovoce.network.run_service import RunService
 from sottovoce.network.runner import Outcome, Runner
 from sottovoce.network.service import NAMED
 from sottovoce.network.setup import check_halves, check_request
-from sottovoce.network.store import SERIES, CloudStore, RunLine, SeriesNote
+from sottovoce.network.store import CloudStore, RunLine, SeriesNote
 from sottovoce.network.transport.limits import CONFIG_BYTES
 from sottovoce.network.transport.server import Server, require_role
 from sottovoce.privacy.charge import Charge
 from sottovoce.privacy.noise_plan import NoisePlan
 from sottovoce.privacy.statement import series_promise
 from sottovoce.problem.files.load import Public, replace_public
-from sottovoce.problem.groups import read_only
 from sottovoce.problem.problem import CloudView
 
 Planner = Callable[[Public], Awaitable[NoisePlan]]
@@ -59,8 +58,6 @@ SHOWN_RUNS: Final = 20
 FARTHEST: Final = 100  # steps of the horizon after which prices are of no use any more
 REQUEST_SECONDS: Final = 60.0  # a run that was asked for waits for its quorum this long
 _POLL: Final = 0.05
-
-_encoder = msgspec.msgpack.Encoder()
 
 
 @final
@@ -102,6 +99,8 @@ class Series(RunService[int]):
                 f"public must have at most {CONFIG_BYTES // 2:,} characters as JSON, which every "
                 "agent is sent with every run"
             )
+        if self.every is not None and not self.every > 0:
+            raise InputError(f"every must be a time above 0, got {self.every} seconds")
         self._open_to(self.cloud.agents)
         self._lobby = SeriesMachine(self.cloud.agents)
         self._note: SeriesNote
@@ -171,31 +170,21 @@ class Series(RunService[int]):
             now = time.time()
             if self._asked is not None:
                 return now, now + REQUEST_SECONDS
-            due = self._slot(now)
-            if due is not None and self._note.due < due <= now:
-                assert self.every is not None  # noqa: S101  else there is no slot
+            due = self._upcoming(now)
+            if self.every is not None and due <= now:
                 return due, max(due + self.every, now + _POLL)
             self._state = "waiting"
             self._wake.clear()
-            left = 1.0 if due is None else max(_POLL, min(1.0, self._upcoming(now) - now))
-            try:
-                await asyncio.wait_for(self._wake.wait(), left)
-            except TimeoutError:
-                continue
-
-    def _slot(self, now: float) -> float | None:
-        """The latest time by the schedule, or the first; None without a schedule."""
-        if self.every is None:
-            return None
-        first = self._note.created if self.first is None else self.first
-        return first + max(0, math.floor((now - first) / self.every)) * self.every
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._wake.wait(), max(_POLL, min(1.0, due - now)))
 
     def _upcoming(self, now: float) -> float:
-        """When the next run is due."""
-        slot = self._slot(now)
-        if slot is None or self.every is None:
+        """When the next run is due, or was if none has begun since; infinity without a schedule."""
+        if self.every is None:
             return math.inf
-        return slot if slot > self._note.due else slot + self.every
+        first = self._note.created if self.first is None else self.first
+        latest = first + max(0, math.floor((now - first) / self.every)) * self.every
+        return latest if latest > self._note.due else latest + self.every
 
     def _public_data(self, given: Public | None) -> Public:
         public = replace_public(self.public, read_public(self.public_file))
@@ -256,16 +245,15 @@ class Series(RunService[int]):
             running=True,
             public=dict(public),
             sat_out={reason: agents for reason, agents in sat_out.items() if agents},
-            warm=None if warm is None else _listed(warm),
+            warm=warm,
         )
         config = self._config(plan, run_id, warm, self._series_run())
-        self._store.begin(run_id, config.text, {SERIES: _encoder.encode(self._note)})
-        await self._play(plan, warm)
+        self._store.open_run(run_id, config, self._note)
+        await self._play(plan, config)
 
     async def _go_on(self) -> None:
         """Go on with the run that was interrupted, if it still is the same run."""
         known, store = self._note, self._store
-        warm = None if known.warm is None else _memory_of(known.warm)
         reason = store.run.reason
         if store.run.status != "unanswered":
             reason = "the service was started with another problem or promise"
@@ -274,9 +262,9 @@ class Series(RunService[int]):
             except SottovoceError as error:
                 reason = str(error)
             else:
-                config = self._config(plan, store.run.run_id, warm, self._series_run())
+                config = self._config(plan, store.run.run_id, known.warm, self._series_run())
                 if config.text == store.run.config:
-                    await self._play(plan, warm)
+                    await self._play(plan, config)
                     return
         self._conclude("unanswered", reason)
         self._server.runner.on(self._lobby.give_up)
@@ -287,7 +275,7 @@ class Series(RunService[int]):
             name=self.name, origin=known.origin, number=known.number, public=known.public
         )
 
-    async def _play(self, plan: NoisePlan, warm: PriceMemory | None) -> None:
+    async def _play(self, plan: NoisePlan, config: RunConfig) -> None:
         """Run the run that the store is bound to, to its end."""
         known = self._note
         again = self.runs is None or known.number < self.runs
@@ -295,14 +283,7 @@ class Series(RunService[int]):
         charges = list(self._charges(plan, here).values())
         self._state, self._began = "running", time.perf_counter()
         try:
-            self._take_up(
-                plan,
-                self._config(plan, self._store.run.run_id, warm, self._series_run()),
-                charges,
-                warm,
-                absent=known.absent,
-                again=again,
-            )
+            self._take_up(plan, config, charges, known.warm, absent=known.absent, again=again)
         except BudgetError as error:  # another run has spent from the same accounts meanwhile
             self._conclude("unanswered", str(error))
             self._server.runner.on(self._lobby.give_up)
@@ -334,7 +315,7 @@ class Series(RunService[int]):
         known = self._note
         if known.learnt is None:
             return None
-        memory, (number, at) = _memory_of(known.learnt), known.learnt_at
+        memory, (number, at) = known.learnt, known.learnt_at
         if memory.labels != tuple(self.cloud.sums.labels):
             return None  # the problem was changed since
         steps = known.number + 1 - number
@@ -357,7 +338,7 @@ class Series(RunService[int]):
         learnt, at = (None if lost else known.learnt), known.learnt_at
         memory = self._rounds.memory(self.rounds) if status == "done" else None
         if memory is not None:
-            learnt, at = _listed(memory), (known.number, known.due)
+            learnt, at = memory, (known.number, known.due)
         line = RunLine(
             number=known.number,
             opened=utc(known.due),
@@ -393,7 +374,7 @@ class Series(RunService[int]):
 
     def _remember(self, known: SeriesNote, line: RunLine) -> None:
         self._note = replace(known, runs=(*known.runs, line)[-KEPT_RUNS:])
-        self._store.put(SERIES, _encoder.encode(self._note))
+        self._store.keep_series(self._note)
 
     def _present(self) -> set[int]:
         return self._lobby.present
@@ -455,19 +436,3 @@ def read_public(file: Path | None) -> Mapping[str, Any]:
 
 def _refused(status: int, code: str, reason: str) -> web.Response:
     return web.json_response({"code": code, "reason": reason}, status=status)
-
-
-def _listed(memory: PriceMemory) -> dict[str, Any]:
-    values = {one.name: getattr(memory, one.name) for one in fields(memory)}
-    return {k: v.tolist() if isinstance(v, np.ndarray) else v for k, v in values.items()}
-
-
-def _memory_of(values: Mapping[str, Any]) -> PriceMemory:
-    arrays = {
-        k: read_only(np.array(v, dtype=np.float64))
-        for k, v in values.items()
-        if k not in ("labels", "rounds", "count")
-    }
-    return PriceMemory(
-        labels=tuple(values["labels"]), rounds=values["rounds"], count=values["count"], **arrays
-    )

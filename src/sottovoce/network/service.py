@@ -9,9 +9,10 @@ import time
 from abc import ABC, abstractmethod
 from collections import Counter, deque
 from collections.abc import Sequence
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, Final, Generic, TypeVar, final
 
-from aiohttp.web import AppRunner
+from aiohttp import web
 
 from sottovoce.arguments import path_of
 from sottovoce.errors import SottovoceError
@@ -21,7 +22,7 @@ from sottovoce.network.identity.certificates import Authorization
 from sottovoce.network.journal import Journal
 from sottovoce.network.journal_place import POLL_SECONDS, utc
 from sottovoce.network.observe.logs import note
-from sottovoce.network.observe.operator_pages import FATAL, Metrics, serve_health
+from sottovoce.network.observe.operator_pages import ENDED_WRONG, FATAL, Metrics, serve_health
 from sottovoce.network.process import Supervisor
 from sottovoce.network.protocol.collected import agent_ranges
 from sottovoce.network.runner import Outcome
@@ -40,18 +41,21 @@ NAMED: Final = 100
 Result = TypeVar("Result")
 
 
+@dataclass(eq=False, repr=False)
 class Service(ABC, Generic[Result]):
-    """A process that others connect to, for a run of these agents, from 1.
+    """A process that others connect to.
 
     A role opens its files and listens in ``_start``, checks the run in ``_every_second``, and
     returns in ``_result`` how it ended.
     """
 
+    _: KW_ONLY
     keys: str | os.PathLike[str]
-    listen: tuple[str, int]
-    health_listen: tuple[str, int] | None
+    listen: tuple[str, int] = ("127.0.0.1", 0)
+    health_listen: tuple[str, int] | None = None
 
-    def __init__(self, agents: Sequence[int] = ()) -> None:
+    def _prepare(self, agents: Sequence[int] = ()) -> None:
+        """Make what a run of these agents, from 1, needs."""
         self._attendance = Attendance(agents)
         self._metrics = Metrics()
         self._outcome = Outcome(agents)
@@ -64,7 +68,7 @@ class Service(ABC, Generic[Result]):
         self.opened = asyncio.Event()
         """Set when it listens: a relay does once it has heard of its run."""
         self._server: Server
-        self._health: AppRunner | None = None
+        self._health: web.AppRunner | None = None
 
     @abstractmethod
     async def _start(self) -> None:
@@ -78,15 +82,16 @@ class Service(ABC, Generic[Result]):
     def _result(self) -> Result:
         """How the run ended."""
 
-    def _troubles(self) -> list[str]:
-        """The codes of what is wrong now."""
-        failed = [FATAL] if self._outcome.failure is not None else []
+    def _troubles(self) -> dict[str, str]:
+        """What is wrong now: the reason of every code."""
+        failed = {} if self._outcome.failure is None else {FATAL: ENDED_WRONG}
         waits = "standby" if self._standby else "not-listening"
-        return failed if self.opened.is_set() else [*failed, waits]
+        return failed if self.opened.is_set() else {**failed, waits: "it does not listen"}
 
-    def _prometheus(self) -> bytes:
-        """The page of metrics."""
-        return self._metrics.page()
+    async def _healthz(self, _: web.Request) -> web.Response:
+        troubles = [{"code": code, "reason": text} for code, text in self._troubles().items()]
+        page = {"healthy": not troubles, "troubles": troubles}
+        return web.json_response(page, status=503 if troubles else 200)
 
     @property
     def port(self) -> int:
@@ -121,7 +126,7 @@ class Service(ABC, Generic[Result]):
         try:
             if self.health_listen is not None:
                 self._health = await serve_health(
-                    self.health_listen, self._troubles, self._prometheus
+                    self.health_listen, self._troubles, self._metrics.page
                 )
             self._authorization = Authorization(self._folder)
             while not await self._started():
@@ -187,6 +192,7 @@ class Service(ABC, Generic[Result]):
 
     async def _serve(self, server: Server, k: int) -> None:
         """Listen, as round k is collected."""
+        server.app.router.add_get("/healthz", self._healthz)
         await server.open(self.listen, self._supervisor)
         self._server = server
         self.opened.set()

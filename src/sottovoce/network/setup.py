@@ -24,7 +24,7 @@ from sottovoce.network.config import Noise, RunConfig, SeriesRun, describe
 from sottovoce.network.failures import IdentityError
 from sottovoce.network.protocol.actions import Party, Setup
 from sottovoce.network.protocol.codec import Box, Integers, MalformedError, unpack
-from sottovoce.network.protocol.messages import Welcome
+from sottovoce.network.protocol.messages import LONGEST_WAIT, Welcome
 from sottovoce.privacy.adjacency import Trajectory
 from sottovoce.privacy.feasibility import default_fallbacks
 from sottovoce.privacy.noise_plan import NoisePlan
@@ -375,6 +375,16 @@ def round_deadlines(
     if straggler == "hold":
         return other, other
     return defaults[0] if first is None else first, other
+
+
+def require_times(*, apply_after: float, stall: float) -> None:
+    """Refuse seconds that a cloud cannot wait."""
+    if not 0.0 <= apply_after <= LONGEST_WAIT:  # NaN is refused, too
+        raise InputError(
+            f"apply_after must be 0 to {LONGEST_WAIT:.0f} seconds, got apply_after={apply_after}"
+        )
+    if not stall > 0:
+        raise InputError(f"stall must be a positive number of seconds, got {stall}")
 
 
 def round_key(keys: Path) -> bytes:

@@ -20,6 +20,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from sottovoce.algorithm.algorithm import PriceRounds, noisy_shares
+from sottovoce.algorithm.price_memory import PriceMemory
 from sottovoce.errors import PrivacyError
 from sottovoce.network.config import RunConfig, algorithm_of, read_config
 from sottovoce.network.failures import StoreError
@@ -39,6 +40,7 @@ from sottovoce.network.protocol.codec import Floats, MalformedError, pack, pack_
 from sottovoce.network.protocol.messages import Gap
 from sottovoce.privacy.adjacency import Trajectory
 from sottovoce.privacy.noise_plan import NoisePlan
+from sottovoce.problem.groups import read_only
 
 if TYPE_CHECKING:  # a store is read without noise and rounds
     from sottovoce.network.round_arithmetic import Rounds
@@ -91,8 +93,8 @@ class SeriesNote(Struct, frozen=True, kw_only=True):
     running: bool = False
     public: dict[str, float | list[float]] = {}
     sat_out: dict[str, list[int]] = {}  # agents, from 1, by the reason
-    warm: dict[str, Any] | None = None  # what the current run began with, a ``PriceMemory``
-    learnt: dict[str, Any] | None = None  # after the last run with an answer
+    warm: PriceMemory | None = None  # what the current run began with
+    learnt: PriceMemory | None = None  # after the last run with an answer
     learnt_at: tuple[int, float] = (0, 0.0)  # number and time of that run
     answered: int = 0  # how many runs had an answer
     runs: tuple[RunLine, ...] = ()  # the latest
@@ -106,10 +108,12 @@ class SeriesNote(Struct, frozen=True, kw_only=True):
 SERIES: Final = "series"
 _QUESTION: Final = "question"
 
-_encoder = msgspec.msgpack.Encoder()
+_encoder = msgspec.msgpack.Encoder(enc_hook=np.ndarray.tolist)
 _said: Final = msgspec.msgpack.Decoder(tuple[_StoredPart, ...])
 _attendance: Final = msgspec.msgpack.Decoder(Absences)
-_series: Final = msgspec.msgpack.Decoder(SeriesNote)
+_series: Final = msgspec.msgpack.Decoder(
+    SeriesNote, dec_hook=lambda _, values: read_only(np.array(values, dtype=np.float64))
+)
 _memory: Final = msgspec.msgpack.Decoder(CloudMemory)
 _question: Final = msgspec.msgpack.Decoder(tuple[int, bytes, tuple[_StoredPart, ...]])
 
@@ -143,7 +147,7 @@ class CloudStore(Journal):
             release=pack_release(released),
             digest=record.digest,
             attendance=_encoder.encode(attendance) if any(attendance) else b"",
-            said=_encoder.encode([_stored(part) for part in record.parts]),
+            said=_encoder.encode(_stored(record.parts)),
         )
         self.append(row, b"" if record.memory is None else _encoder.encode(record.memory))
 
@@ -155,6 +159,14 @@ class CloudStore(Journal):
     def series(self) -> SeriesNote | None:
         """Return where the series is that this is the store of."""
         return read_series(self.notes())
+
+    def keep_series(self, note: SeriesNote) -> None:
+        """Keep where the series is."""
+        self.put(SERIES, _encoder.encode(note))
+
+    def open_run(self, run_id: str, config: RunConfig, note: SeriesNote) -> None:
+        """Begin the next run of the series."""
+        self.begin(run_id, config.text, {SERIES: _encoder.encode(note)})
 
     def parts(self, party: Callable[[tuple[int, ...]], Party]) -> tuple[Part, ...]:
         """Return the contributions of the last round; a run that is over keeps none."""
@@ -169,7 +181,7 @@ class CloudStore(Journal):
         question together any more. It holds masked contributions, which tell nothing, and the
         receipt of the helper's last answer.
         """
-        self.put(_QUESTION, _encoder.encode((full.k, receipt, [_stored(p) for p in full.parts])))
+        self.put(_QUESTION, _encoder.encode((full.k, receipt, _stored(full.parts))))
 
     def question(
         self, k: int, party: Callable[[tuple[int, ...]], Party]
@@ -335,10 +347,13 @@ def _answers(run: RunNote, rows: Iterable[JournalRow]) -> Iterator[tuple[Journal
         yield row, answer
 
 
-def _stored(part: Part) -> _StoredPart:
-    agents = part.party.agents
-    others = () if isinstance(part.party.places, slice) else agents
-    return _StoredPart(agents[0], agents[-1], others, part.missed, part.data)
+def _stored(parts: Iterable[Part]) -> list[_StoredPart]:
+    stored = []
+    for part in parts:
+        agents = part.party.agents
+        others = () if isinstance(part.party.places, slice) else agents
+        stored.append(_StoredPart(agents[0], agents[-1], others, part.missed, part.data))
+    return stored
 
 
 def _difference(stored: RunConfig, asked: RunConfig) -> str:

@@ -50,8 +50,7 @@ class GradientStep:
         bounds: tuple[Array, Array],
         sent: Mapping[tuple[int, int], int],
     ) -> None:
-        if local.fleet.local is not None:
-            require_no_rows([local.fleet.local])
+        require_no_rows([local.fleet.local])
         self._schedule: RoundValues[list[float]] = RoundValues(algorithm.schedule)
         group, stated = local.fleet.group, cloud.groups[local.fleet.places[0]]
         as_stated = dict(zip(group.symbols, stated.symbols, strict=True))

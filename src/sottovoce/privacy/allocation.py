@@ -31,7 +31,7 @@ def allocate(sensitivity: Sensitivity, caps: Array, weights: Array) -> Array:
     Outputs that no agent can move get 0. A cap is ``(mu_l / b_l)^2``, infinite for an agent that
     never moves.
     """
-    largest_ratio = _largest_ratio(sensitivity, caps)
+    largest_ratio = sensitivity.largest(caps)
     outputs = np.flatnonzero(largest_ratio > 0)
     sigma = np.zeros(sensitivity.outputs)
     if outputs.size == 0:
@@ -104,22 +104,6 @@ def _to_precision(sigma: Array) -> Array:
     return np.divide(1.0, np.square(sigma), out=np.zeros_like(sigma), where=sigma > 0)
 
 
-def _largest_ratio(sensitivity: Sensitivity, caps: Array) -> Array:
-    """The largest ``S[o, l]^2 / caps_l`` over the agents, for every output."""
-    largest = np.zeros(sensitivity.outputs)
-    for block in sensitivity.blocks:
-        block_caps = caps[block.first : block.first + block.upper.shape[1]]
-        if sparse.issparse(block.upper):
-            ratio = (block.upper.power(2) / block_caps[np.newaxis, :]).max(axis=1)
-            ratio = np.asarray(ratio.toarray()).ravel()
-        elif block.upper.strides[1] == 0:
-            ratio = np.square(block.upper[:, 0]) / block_caps.min()
-        else:
-            ratio = np.max(np.square(block.upper) / block_caps, axis=1)
-        largest[block.rows] = np.maximum(largest[block.rows], ratio)
-    return largest
-
-
 def _select_exceeding(ratio: Array, signature: Array, members: list[int]) -> Array:
     """The agents farthest above their caps, one of each signature, without the members so far."""
     ratio = ratio.copy()
@@ -163,6 +147,9 @@ def _solve(loads: Array, costs: Array, largest: Array) -> Array:
     solution = solver.solve()
     v = np.asarray(solution.x[:outputs])
     if not np.all(np.isfinite(v)):
-        raise PrivacyError(f"the noise could not be allocated: the solver says {solution.status}")
+        raise PrivacyError(
+            f"the noise could not be allocated: the solver says {solution.status}; state sums in "
+            "units that keep numbers near 1"
+        )
     # Below the solver's resolution: the next solve starts there and resolves it.
     return np.asarray(np.maximum(v, _RESOLVED))

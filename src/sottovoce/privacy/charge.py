@@ -1,37 +1,15 @@
-r"""What a run costs an agent, and what an account that protects another distance is charged for it.
+"""What a run costs an agent, and what an account that protects another distance is charged for it.
 
 An account protects one thing, an adjacency with a radius R, and its total holds for every pair of
 lifetimes of the agent that are adjacent in that sense within every run. A run promises mu for pairs
-within its own radius b. Its noise being fixed, `docs/explanation/ledger.md` shows that pairs
-within ANY distance r are told apart no better than
+within its own radius b, of which a part a, the allowance for rounding, does not shrink with the
+distance (a = mu if it is not known). The account is charged
 
-    mu(r) = s r + c,      mu >= mu(b),
+    charge(R) = (R/b) mu + max(0, 1 - R/b) a
 
-with a slope s >= 0 (of the certified sensitivities, and sqrt(T) for offset) and an allowance
-c >= 0 for the rounding of numbers, which does not shrink with the distance. A bound a >= c and mu
-are enough to charge the account that protects R, without knowing s:
-
-    charge(R) = (R/b) mu + max(0, 1 - R/b) a   >=   mu(R).
-
-For R <= b: (R/b) mu + (1 - R/b) a >= (R/b)(s b + c) + (1 - R/b) c = s R + c.
-For R >= b: (R/b) mu >= (R/b)(s b + c) = s R + (R/b) c >= s R + c.
-
-If nothing is known of c, a = mu is safe: pairs within R <= b are pairs within b. That charges
-mu max(1, R/b): a smaller distance is then charged like b.
-
-Between adjacencies only inclusions are used: every pair that the account protects must be a pair
-that the run's promise speaks of. Two sequences within R in l2 over all rounds are within R in each
-round, and any two behaviours at all are covered by "everything". So
-
-    account \ run   trajectory   offset   everything
-    trajectory      charge(R)    charge(R)   mu
-    offset       refused      charge(R)   mu
-    everything      refused      refused     mu
-
-What is refused could be converted by sqrt(T) or a box's diameter in some runs, but not in all (a
-cloud that holds lost agents repeats differences), so it is not converted at all.
-
-Everything is computed in exact fractions and rounded up to a multiple of 2^-BITS.
+or, where the run hides everything, mu; a run that promises nothing about some of the pairs is
+refused. docs/explanation/ledger.md has the proof and the table of adjacencies. Everything is
+computed in exact fractions and rounded up to a multiple of 2^-BITS.
 """
 
 from __future__ import annotations

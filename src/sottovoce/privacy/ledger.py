@@ -1,21 +1,19 @@
 """What every agent has spent of its budgets, across runs, restarts and crashes.
 
-An account protects one thing, an adjacency with a radius: two lifetimes of the agent that, within
-every run, are adjacent in that sense. A run that was planned for another radius or adjacency is
-charged in the account's own terms, or refused (`charge.py` says how much, and why). Gaussian-DP
-composes exactly: after runs charged with mu_1, ..., mu_k an agent has spent
+An account protects one adjacency with a radius, and a run is charged in its terms (``charge``).
+Gaussian-DP composes exactly: after runs charged with mu_1, ..., mu_k an agent has spent
 
     mu = sqrt(mu_1^2 + ... + mu_k^2),
 
-also when later runs were chosen after seeing earlier ones, or ran at the same time. The ledger
-holds the sum as an integer: mu_j is rounded up to a multiple of 2^-100 (which every double above
-1e-14 already is) and squared without error, so sums neither depend on their order nor lose
+also when later runs were chosen after seeing earlier ones, or ran at the same time
+(docs/explanation/ledger.md). The ledger holds the sum as an integer: mu_j is rounded up to a
+multiple of 2^-100 and squared without error, so sums neither depend on their order nor lose
 anything, and an agent may spend its budget to the last bit and no further.
 
 It is a file of SQLite (on a local disk: its write-ahead log needs one) or a schema of PostgreSQL. A
-spend is one transaction: two processes are served one after the other, and a process killed at any
-instant leaves either all of a spend or nothing. `spend` and `begin` return only after the commit is
-on disk; release afterwards, and the ledger can be ahead of what was released, never behind.
+spend is one transaction: a process killed at any instant leaves either all of it or nothing.
+`spend` and `begin` return only after the commit is on disk; release afterwards, and the ledger can
+be ahead of what was released, never behind.
 """
 
 from __future__ import annotations
@@ -39,15 +37,18 @@ from sottovoce.privacy.fence import (
     require_fence,
 )
 from sottovoce.privacy.gaussian import gdp_mu_of
-from sottovoce.privacy.periods import charge_of, ledger_time, per_of, utc_text
 from sottovoce.privacy.standing import (
     Account,
     AgentForecast,
     account_of,
     account_row,
     accounts_now,
+    charge_of,
+    ledger_time,
     no_budget,
+    per_of,
     standings,
+    utc_text,
 )
 
 GRANT: Final = """
@@ -145,15 +146,15 @@ class Ledger:
         Raises:
             BudgetError: an agent has no lifetime budget. Nothing is changed.
         """
-        budget, names, known = float(gdp_mu_of(epsilon, delta)), _names(agents), per_of(per)
+        budget, names, period = float(gdp_mu_of(epsilon, delta)), _names(agents), per_of(per)
         with ledger_transaction(self.address, write=True) as database:
             for agent in names:
                 if account_row(database, agent) is None:
                     raise BudgetError(
-                        f"agent {agent!r} must have a lifetime budget beside one per {known}, got "
+                        f"agent {agent!r} must have a lifetime budget beside one per {period}, got "
                         "none: grant one first"
                     )
-            rows = [(agent, known, epsilon, delta, budget) for agent in names]
+            rows = [(agent, period, epsilon, delta, budget) for agent in names]
             database.executemany(GRANT_PERIOD, rows)
 
     def spend(self, run_id: str, charges: Iterable[Charge], note: str = "") -> None:
@@ -210,29 +211,25 @@ class Ledger:
             row = account_row(database, agent)
             if row is None:
                 raise BudgetError(no_budget(agent))
-            return accounts_now(database, {agent: row}, ledger_time(database))[agent][0]
+            return accounts_now(database, {agent: row}, ledger_time(database))[agent]
 
     def accounts(self) -> tuple[Account, ...]:
         """Return all accounts, by name."""
         with ledger_transaction(self.address) as database:
             rows = database.execute("SELECT * FROM accounts ORDER BY agent").fetchall()
-            known = {row[0]: row for row in rows}
-            return tuple(
-                a for a, _ in accounts_now(database, known, ledger_time(database)).values()
-            )
+            by_agent = {row[0]: row for row in rows}
+            return tuple(accounts_now(database, by_agent, ledger_time(database)).values())
 
     def forecast(self, charges: Iterable[Charge]) -> tuple[AgentForecast, ...]:
         """Return how many runs with these charges every agent can afford: who ends first, first."""
         requested = _charge_by_agent("forecast", charges)
         with ledger_transaction(self.address) as database:
             now = ledger_time(database)
-            known, wrong = standings(database, requested, now)
-            listed = [standing.forecast(database, now) for standing in known]
+            affordable, wrong = standings(database, requested, now)
+            forecasts = [standing.forecast(database, now) for standing in affordable]
         none: dict[str, Any] = {"runs": 0, "in_all": 0, "per": {}, "next_at": None}
-        listed += [
-            AgentForecast(agent=agent, refusal=words, **none) for agent, words in wrong.items()
-        ]
-        return tuple(sorted(listed, key=_ends))
+        forecasts += [AgentForecast(agent=a, refusal=words, **none) for a, words in wrong.items()]
+        return tuple(sorted(forecasts, key=_ends))
 
     def unaffordable(self, charges: Iterable[Charge]) -> dict[str, str]:
         """Return why, by agent, a run with these charges would be refused for it now.
@@ -269,12 +266,12 @@ class Ledger:
 
 
 def _charge_by_agent(run_id: str, charges: Iterable[Charge]) -> dict[str, Charge]:
-    listed = list(charges)
-    if not run_id or not listed:
+    each = list(charges)
+    if not run_id or not each:
         raise InputError("a spend must have a run_id and at least one agent")
-    requested = {charge.agent: charge for charge in listed}
-    if len(requested) < len(listed):
-        agent = Counter(charge.agent for charge in listed).most_common(1)[0][0]
+    requested = {charge.agent: charge for charge in each}
+    if len(requested) < len(each):
+        agent = Counter(charge.agent for charge in each).most_common(1)[0][0]
         raise InputError(
             f"a run must charge every agent once, got {agent!r} twice: agents of one problem need "
             "different labels"
@@ -329,10 +326,9 @@ def _refusals(
     database: Database, requested: dict[str, Charge], now: int
 ) -> tuple[dict[str, int], dict[str, str]]:
     """Return every agent's new exact total, and by agent why the run is refused."""
-    known, wrong = standings(database, requested, now)
-    totals = {standing.account.agent: standing.total for standing in known}
-    words = {s.account.agent: s.refusal(database, now) for s in known}
-    words |= wrong
+    standing, words = standings(database, requested, now)
+    totals = {s.account.agent: s.account.total + s.asked for s in standing}
+    words |= {s.account.agent: s.refusal(database, now) for s in standing}
     return totals, {agent: words[agent] for agent in requested if words[agent]}
 
 
@@ -353,13 +349,9 @@ def _names(agents: str | Iterable[str]) -> list[str]:
 def _charge_anew(database: Database, agents: list[str], protected: Protected) -> dict[str, int]:
     """Return what agents have spent in terms of what is to be protected from now on."""
     totals = dict.fromkeys(agents, 0)
-    changed = set()
-    for agent in agents:
-        row = account_row(database, agent)
-        if row is not None and account_of(row).protected == protected:
-            totals[agent] = int(row[-1], 16)
-        elif row is not None:
-            changed.add(agent)
+    accounts = [account_of(row) for a in agents if (row := account_row(database, a)) is not None]
+    totals |= {a.agent: a.total for a in accounts if a.protected == protected}
+    changed = {account.agent for account in accounts if account.protected != protected}
     if changed:
         for row in database.execute("SELECT agent, hide, radius, mu, allowance FROM spends"):
             if row[0] in changed:

@@ -2,26 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from sottovoce.arguments import instance, whole
-from sottovoce.certificate.optimum import ReferenceOptimum, reference_optimum, saddle_prices
+from sottovoce.certificate.kkt import KktSolver
+from sottovoce.certificate.optimum import (
+    KERNEL_SHARE,
+    ReferenceOptimum,
+    kernel_share,
+    reference_optimum,
+    saddle_prices,
+)
 from sottovoce.certificate.smooth_form import is_nonsmooth, smooth_form
 from sottovoce.formula.derive import gradient, hessian
 from sottovoce.formula.tape import tape
 from sottovoce.privacy.noise_plan import NoisePlan
 from sottovoce.problem.groups import Array, read_only
-from sottovoce.problem.linear_rows import Matrix
-from sottovoce.problem.numeric import Numeric, StateBlock, gram, numeric_of, tangents
+from sottovoce.problem.linear_rows import Matrix, sparse
+from sottovoce.problem.numeric import Numeric
 from sottovoce.problem.problem import Problem
 from sottovoce.problem.sums import Region, Sums
 
 ACTIVE_FORCE = 1e-6  # multiplier times slope, over the objective's largest: above, it is active
-_DETERMINED_SHARE = 1e-3  # of what a force moves where nothing determines it: below, something does
+_ROUNDING = 1e-13  # of the largest response across a box: below, it is 0
 _FLAT = 1e-10  # curvature over the largest, both across an agent's box: below, there is none
 
 
@@ -93,53 +98,32 @@ def _limit_deviations(
     problem: Problem, plan: NoisePlan, rounds: int, saddle: ReferenceOptimum
 ) -> tuple[Array, Array, tuple[int, ...]]:
     """The standard deviations of x and of prices, and the flat components of x."""
-    system = linearise(problem, saddle)
-    sigma = plan.released_sigma / np.sqrt(rounds)
-    variance = np.zeros(problem.size)
-    for o, dx in system.state_responses():
-        variance += np.square(sigma[o] * dx)
-    price_variance = np.square(system.price_response * sigma).sum(axis=1)
-    return np.sqrt(variance), np.sqrt(price_variance), system.flat
+    system, sigma = linearise(problem, saddle), plan.released_sigma / np.sqrt(rounds)
+    each = (np.linalg.norm(moved * sigma, axis=1) for moved in (system.states, system.prices))
+    return *each, system.flat
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class LinearisedKkt:
-    """The KKT system of a problem at its saddle point, to first order in an error w of the sums.
+    """How the saddle point of a problem answers, to first order, to an error w of its p sums.
 
     Attributes:
-        blocks: which states belong to which agents.
-        sum_jacobian: S.
-        inverse_hessians: ``H_i^-1`` of every agent along its free directions, block by block.
-        price_response: ``dlambda / dw``, shape (p, p).
+        states: ``dx / dw``, shape (N, p).
+        prices: ``dlambda / dw``, shape (p, p).
         flat: components of x that neither curvature nor constraints determine.
         objective_gradient: of the N states.
-        columns: the N states in S, which has more columns for non-smooth terms.
     """
 
-    blocks: tuple[StateBlock, ...]
-    sum_jacobian: Matrix
-    inverse_hessians: list[Array]
-    price_response: Array
+    states: Array
+    prices: Array
     flat: tuple[int, ...]
     objective_gradient: Array
-    columns: NDArray[np.int64]
-
-    def state_responses(self) -> Iterator[tuple[int, Array]]:
-        """``dx / dw_o = -H^-1 S' dlambda/dw_o`` for every sum o whose error moves anything."""
-        for o, dprice in enumerate(self.price_response.T):
-            if not np.any(dprice):
-                continue
-            force = self.sum_jacobian.T @ dprice
-            dx = np.zeros(force.size)
-            for block, inverse in zip(self.blocks, self.inverse_hessians, strict=True):
-                dx[block.index] = -np.einsum("iab,ib->ia", inverse, block.select(force)).ravel()
-            yield o, dx[self.columns]
 
 
 def linearise(problem: Problem, saddle: ReferenceOptimum) -> LinearisedKkt:
     """Return how states and prices at the saddle point respond to an error of the sums."""
     sums, price = problem.cloud.sums, saddle_prices(problem, saddle)
-    numeric, columns = numeric_of(problem, sums.families), np.arange(problem.size)
+    numeric, columns = Numeric(problem, sums.families, local=True), np.arange(problem.size)
     objective_gradient = numeric.objective_gradient(saddle.x)
     largest_force = float(np.max(np.abs(objective_gradient)))
     if sums.costs:
@@ -153,64 +137,50 @@ def linearise(problem: Problem, saddle: ReferenceOptimum) -> LinearisedKkt:
         # Every non-smooth term becomes a variable with rows, which fix a state in a corner of it.
         smooth = smooth_form(problem)
         inner, sums = reference_optimum(smooth.problem), smooth.problem.cloud.sums
-        numeric = numeric_of(smooth.problem, sums.families)
+        numeric = Numeric(smooth.problem, sums.families, local=True)
         at_bound = np.abs(inner.bound_multipliers) > least_force
         # A constraint that is active for a sum with a cost is a bound of the state that equals it.
         at_bound[smooth.copies] |= np.abs((price - saddle.cost)[smooth.priced]) > least_force
         saddle, columns = inner, smooth.columns
-    jacobian = numeric.jacobian(saddle.x)
-    sum_jacobian = jacobian[: sums.count]
     free = (numeric.lower < numeric.upper) & ~at_bound
+    # States across their boxes, because curvature and slopes depend on their units; others stay 0.
+    width = np.where(free, numeric.upper - numeric.lower, 0.0)
+    across = sparse.diags_array(width)
+    jacobian = numeric.jacobian(saddle.x)
+    local = np.abs(saddle.local) * _largest_entries(jacobian[numeric.rows :]) > least_force
+    local |= numeric.equality[numeric.rows :]
+    S, rows = jacobian[: sums.count] @ across, jacobian[numeric.rows :][local] @ across
     hessian = numeric.lagrangian_hessian(saddle.x, np.concatenate([price, saddle.local]))
-    width = np.where(numeric.upper > numeric.lower, numeric.upper - numeric.lower, 1.0)
-    active = numeric.equality.copy()
-    force = np.abs(saddle.local) * _largest_entries(jacobian[numeric.rows :])
-    active[numeric.rows :] |= force > least_force
-    # Projectors on the free directions, and the Hessians below, are across an agent's box, because
-    # they depend on the units of rows and columns.
-    projectors = tangents(numeric.blocks, jacobian.multiply(width).tocsr(), free, active)
-    inverses, flat = _invert_hessians(numeric, saddle.x, hessian, projectors, width)
-    products, values = gram(numeric.blocks, sum_jacobian, inverses), numeric.constraints(saddle.x)
+    hessian = across @ hessian @ across
+    force = np.abs(numeric.objective_gradient(saddle.x) * width)
+    flat_curvature = _FLAT * max(float(np.max(abs(hessian).data, initial=0.0)), float(force.max()))
+    solver = KktSolver()
+    # Flat directions get a curvature, so that an inverse exists.
+    least_curvature = sparse.diags_array(np.where(free, flat_curvature, 1.0))
+    solver.factor(hessian + least_curvature, rows)
+
+    def yielded(forces: Array) -> Array:
+        return solver.solve(-forces, np.zeros((rows.shape[0], forces.shape[1])))[0]
+
+    towards, values = yielded(S.T.toarray()), numeric.constraints(saddle.x)
     # A force on a state as a price: over the largest slope of each sum.
-    largest = _largest_entries(sum_jacobian)
+    largest = _largest_entries(jacobian[: sums.count])
     least_price = 1.0 / np.where(largest > 0, largest, np.inf) * least_force
-    price_response = _solve_price_response(sums, products, price, values, least_price)
-    flat = _find_undetermined(numeric.blocks, sum_jacobian, inverses, price_response, flat & free)
+    prices = _solve_price_response(sums, S @ towards, price, values, least_price)
+
+    def shrunk(v: Array) -> Array:
+        moved = yielded(v)
+        return np.asarray(flat_curvature * (moved - towards @ (prices @ (S @ moved))))
+
+    flat = free & (kernel_share(shrunk, free.size) > KERNEL_SHARE)
+    moved = -(towards @ prices)
+    moved[np.abs(moved) < _ROUNDING * np.max(np.abs(moved), initial=0.0)] = 0.0
     return LinearisedKkt(
-        blocks=numeric.blocks,
-        sum_jacobian=sum_jacobian,
-        inverse_hessians=inverses,
-        price_response=price_response,
+        states=(width[:, np.newaxis] * moved)[columns],
+        prices=prices,
         flat=tuple(np.flatnonzero(flat[columns]).tolist()),
         objective_gradient=objective_gradient,
-        columns=columns,
     )
-
-
-def _invert_hessians(
-    numeric: Numeric, x: Array, hessian: Matrix, projectors: Sequence[Array], width: Array
-) -> tuple[list[Array], NDArray[np.bool_]]:
-    """``H_i^-1`` of every agent along its free directions, and which components have no curvature.
-
-    Flat directions get the curvature ``_FLAT``, so that an inverse exists.
-    """
-    inverses, flat = [], np.zeros(x.size, dtype=np.bool_)
-    across = [
-        block.hessians(hessian)
-        * block.select(width)[:, :, np.newaxis]
-        * block.select(width)[:, np.newaxis, :]
-        for block in numeric.blocks
-    ]
-    force = np.abs(numeric.objective_gradient(x) * width)
-    largest = max(max(float(np.max(np.abs(h), initial=0.0)) for h in across), float(force.max()))
-    for block, h, projector in zip(numeric.blocks, across, projectors, strict=True):
-        regular = projector @ h @ projector + _FLAT * largest * projector
-        inverse = projector @ np.linalg.inv(regular + (np.eye(block.dim) - projector)) @ projector
-        diagonal = np.einsum("iaa->ia", inverse)
-        flat[block.index] = (diagonal > _DETERMINED_SHARE / (_FLAT * largest)).ravel()
-        unit = block.select(width)
-        inverses.append(inverse * unit[:, :, np.newaxis] * unit[:, np.newaxis, :])
-    return inverses, flat
 
 
 def _solve_price_response(
@@ -261,30 +231,6 @@ def _differentiate_region(region: Region, u: Array) -> tuple[Array, Array]:
     for (s, t), value in zip(second, values[len(first) :], strict=True):
         curvature[place[s], place[t]] = curvature[place[t], place[s]] = value
     return slope, curvature
-
-
-def _find_undetermined(
-    blocks: Sequence[StateBlock],
-    sum_jacobian: Matrix,
-    inverses: Sequence[Array],
-    price_response: Array,
-    flat: NDArray[np.bool_],
-) -> NDArray[np.bool_]:
-    """Which of the components without curvature active sums do not determine either.
-
-    A force on component c moves it by ``B_cc - v' dlambda/dw v`` with ``v = S B e_c`` and
-    ``B = H^-1``: next to nothing where sums determine it, as far as B_cc where nothing does.
-    """
-    undetermined = np.zeros_like(flat)
-    for block, B in zip(blocks, inverses, strict=True):
-        if not np.any(flat[block.index]):
-            continue
-        S = sum_jacobian[:, block.index].toarray().reshape(-1, block.count, block.dim)
-        v = np.einsum("pia,iab->pib", S, B)
-        freely = np.einsum("iaa->ia", B)
-        moved = freely - np.einsum("pib,pq,qib->ib", v, price_response, v, optimize=True)
-        undetermined[block.index] = (moved > _DETERMINED_SHARE * freely).ravel()
-    return np.asarray(undetermined & flat)
 
 
 def _largest_entries(matrix: Matrix) -> Array:

@@ -90,6 +90,6 @@ def register_release(name: str, algorithm: str, load: Callable[[], StateRelease]
 def release_of(name: str) -> StateRelease:
     """Return the release of that name, or refuse it."""
     if name not in REGISTERED:
-        known = " or ".join(map(repr, ("joint", *REGISTERED)))
-        raise InputError(f"method must be {known}, got {name!r:.60}")
+        methods = " or ".join(map(repr, ("joint", *REGISTERED)))
+        raise InputError(f"method must be {methods}, got {name!r:.60}")
     return REGISTERED[name]()

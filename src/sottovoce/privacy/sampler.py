@@ -36,7 +36,7 @@ import threading
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING, Final, Protocol, TypeVar, final, runtime_checkable
+from typing import TYPE_CHECKING, Final, Protocol, final, runtime_checkable
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -51,7 +51,6 @@ if TYPE_CHECKING:
 
 
 Integers = NDArray[np.int64]
-Number = TypeVar("Number", np.float64, np.int64)
 
 STEPS: Final = 2.0**26  # N, grid steps per standard deviation; public, agents round to it too
 DISCRETISATION: Final = 1.0 + 2.0**-46  # on mu: the discrete Gaussian for the continuous one
@@ -112,11 +111,14 @@ class Released:
         if (self.multiples is None) != (self.grid is None):
             raise InputError("multiples and grid must be given together or not at all")
         if self.multiples is not None and self.grid is not None:
-            if not np.array_equal(self.values, self.multiples * self.grid):
+            whole = self.multiples * self.grid
+            if self.values.tobytes() != whole.tobytes():
                 raise PrivacyError("values must equal multiples * grid: they came from elsewhere")
-            object.__setattr__(self, "multiples", _read_only_copy(self.multiples, np.int64))
-            object.__setattr__(self, "grid", _read_only_copy(self.grid, np.float64))
-        object.__setattr__(self, "values", _read_only_copy(self.values, np.float64))
+        for name, kind in (("values", "f8"), ("multiples", "i8"), ("grid", "f8")):
+            if getattr(self, name) is not None:
+                copy = np.array(getattr(self, name), dtype=kind)
+                copy.setflags(write=False)
+                object.__setattr__(self, name, copy)
 
     @property
     def private(self) -> bool:
@@ -168,13 +170,16 @@ class SecureSampler(Sampler):
 
     def __init__(self, sigma: ArrayLike) -> None:
         self._sigma = _checked_sigma(sigma)
-        self._grid = _read_only_copy(grid_of(self._sigma), np.float64)
+        self.grid = grid_of(self._sigma)  # of each output, public
+        for array in (self._sigma, self.grid):
+            array.setflags(write=False)
         self._pool = _Pool()
 
-    @property
-    def grid(self) -> Floats:
-        """The public grid of each output."""
-        return self._grid
+    def draw_ahead(self) -> None:
+        """Draw the next release's noise now, and that of the releases after it meanwhile."""
+        if len(self._process_pool()._draws) < ROUNDS_AHEAD * self._sigma.size:
+            self.refill(releases=1)
+            self.refill_beside()
 
     def refill(self, releases: int = ROUNDS_AHEAD) -> None:
         """Draw ahead, so that the pool holds the noise of at least this many releases."""
@@ -261,7 +266,8 @@ class _Pool:
 
     def fill(self, count: int) -> None:
         with self._lock:
-            self._ensure(count)
+            if len(self._draws) < count:
+                self._draws += _draw(count - len(self._draws))
 
     def fill_beside(self, count: int) -> None:
         """Draw in a thread unless there are enough; of two calls at a time the second does nothing.
@@ -273,15 +279,11 @@ class _Pool:
 
     def take(self, count: int) -> Integers:
         with self._lock:
-            self._ensure(count)
+            if len(self._draws) < count:
+                self._draws += _draw(count - len(self._draws))
             taken = self._draws[-count:]
             del self._draws[-count:]
         return np.array(taken, dtype=np.int64)
-
-    def _ensure(self, count: int) -> None:
-        missing = count - len(self._draws)
-        if missing > 0:
-            self._draws += _draw(missing)
 
     def _draw_beside(self, count: int) -> None:
         try:
@@ -318,7 +320,7 @@ def _checked_sigma(sigma: ArrayLike) -> Floats:
     if array.ndim != 1 or array.size == 0:
         raise InputError(f"sigma must be a non-empty list of numbers, got shape {array.shape}")
     _check_sigma(array)
-    return _read_only_copy(array, np.float64)
+    return array.copy()
 
 
 def _check_sigma(sigma: ArrayLike) -> None:
@@ -356,17 +358,10 @@ def _checked_multiples(multiples: Integers, outputs: int) -> Integers:
 
 
 def _require_releasable(steps: Floats | Integers) -> None:
-    if (
-        not steps.min() >= -MAX_STEPS or not steps.max() <= MAX_STEPS
-    ):  # abs of the least int64 is itself
+    listed = steps.tolist()
+    if max(listed) > MAX_STEPS or min(listed) < -MAX_STEPS:
         output = int(np.argmax((steps > MAX_STEPS) | (steps < -MAX_STEPS))) + 1
         raise PrivacyError(
             f"values must lie within 2^25 sigma of zero, output {output} does not (its value is "
             "withheld): scale the output or plan with a larger sigma"
         )
-
-
-def _read_only_copy(array: NDArray[Number], dtype: type[Number]) -> NDArray[Number]:
-    copy = np.array(array, dtype=dtype)
-    copy.setflags(write=False)
-    return copy

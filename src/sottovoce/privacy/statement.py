@@ -17,12 +17,12 @@ from sottovoce.privacy.adjacency import Adjacency, Everything, Offset, Trajector
 from sottovoce.privacy.charge import root_up, units_up
 from sottovoce.privacy.feasibility import Feasibility, Margin
 from sottovoce.privacy.gaussian import Attacker, epsilon_of
-from sottovoce.privacy.periods import SECONDS, SPANS
+from sottovoce.privacy.standing import SECONDS, SPANS
 from sottovoce.privacy.trust import TRUST_STATEMENTS
 
 if TYPE_CHECKING:
     from sottovoce.privacy.noise_plan import Guarantee, NoisePlan
-    from sottovoce.privacy.periods import PeriodBudget
+    from sottovoce.privacy.standing import PeriodBudget
 
 
 _PERIODS_TOGETHER = (7, 30, 365)
@@ -240,12 +240,12 @@ def _constraint_lines(plan: NoisePlan) -> list[str]:
         f"{failure}, for {scope}, whatever the run did; an answer that is not confirmed is not "
         "applied, agents apply their fallbacks instead."
     ]
-    listed, unlisted = margins.margins[:_MOST_LINES], margins.margins[_MOST_LINES:]
-    lines += [f"  {_margin_line(margin)}" for margin in listed]
+    shown, unlisted = margins.margins[:_MOST_LINES], margins.margins[_MOST_LINES:]
+    lines += [f"  {_margin_line(margin)}" for margin in shown]
     if unlisted:
         worst = max(margin.percent_of_scale for margin in unlisted)
         lines.append(f"  ... and {len(unlisted)} more, up to {up(worst, 3)}% of their size")
-    if not listed:
+    if not shown:
         lines.append("  no state within the public boxes violates one: nothing is tested")
     return [*lines, f"  {_cost_line(margins)}"]
 

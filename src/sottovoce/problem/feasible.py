@@ -203,7 +203,7 @@ def own_bounds(group: Group, local: LocalSet, lower: Array, upper: Array) -> tup
             f"the own bounds of {group.label(place)} must meet the public domain, got none in "
             "common: widen them, or relax the public constraints that shrank its box"
         )
-    if local.rows and not (low is local.lower and high is local.upper):
+    if not (low is local.lower and high is local.upper) and local.rows:
         require_nonempty(group, replace(local, lower=low, upper=high))
     return low, high
 

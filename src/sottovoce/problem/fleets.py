@@ -26,7 +26,7 @@ from sottovoce.formula.order import in_order
 from sottovoce.problem.constraints import Constraint, numbered
 from sottovoce.problem.groups import Array, Group, lower_bounds, read_only, upper_bounds
 from sottovoce.problem.linear_rows import Weights, entries_of, exact_float, sparse
-from sottovoce.problem.local import LocalSet
+from sottovoce.problem.local import LocalSet, box_of
 
 Index: TypeAlias = Any  # a slice, or an array of indices
 Scalar = TypeVar("Scalar", bound=np.generic)
@@ -119,7 +119,7 @@ class Fleet:
     group: Group  # count, state and parameters of the template, and the agents' public boxes
     objective: Expression = ZERO  # f
     sums: tuple[FleetContribution, ...] = ()  # what the agents add to rows
-    local: LocalSet | None = None  # what they keep to beside their public boxes; None: nothing
+    local: LocalSet  # what they keep to
     places: tuple[int, ...] = ()  # the stated groups, from 0; none of a term that mixes agents
     columns: Index = field(default_factory=lambda: slice(None))  # where all their states lie
     agents: Index = field(default_factory=lambda: slice(None))  # their numbers, from 0
@@ -154,8 +154,9 @@ class Fleet:
     def some(self, places: Indices) -> Fleet:
         """The agents ``places`` (from 0) as a fleet of their own."""
         sums = tuple(part.some(places) for part in self.sums)
-        local = None if self.local is None else self.local.some(places)
-        return replace(self, group=self.group.some(places), sums=sums, local=local)
+        return replace(
+            self, group=self.group.some(places), sums=sums, local=self.local.some(places)
+        )
 
 
 def fleets_of(
@@ -180,7 +181,7 @@ def fleets_of(
     members: defaultdict[tuple[int, _Template], list[tuple[_NamedAgent, list[float]]]]
     members = defaultdict(list)
     for index, (group, objective) in enumerate(zip(groups, objectives, strict=True)):
-        agent_set = local[index] if local else None
+        agent_set = local[index] if local else box_of(group)
         if group.count == 1:
             agent = replace(named[index], objective=objective, local=agent_set)
             template, numbers = _by_template(agent)
@@ -209,6 +210,7 @@ def agent_fleet(
     The rows of ``families`` are sums of terms that name one agent each.
     """
     group = groups[index]
+    local = box_of(group) if local is None else local
     if group.count > 1:
         return _stated(group, index, objective, local, families)
     agent = _named_agents(groups, families, [index])[0][index]
@@ -236,7 +238,7 @@ class _NamedAgent:
     terms: dict[int, Expression]  # what it adds to rows, by row
     weights: Sequence[dict[int, float]]  # by row, of components that add nothing else to it
     objective: Expression = ZERO  # f
-    local: LocalSet | None = None  # what it keeps to
+    local: LocalSet  # what it keeps to
 
 
 def _named_agents(
@@ -244,9 +246,9 @@ def _named_agents(
 ) -> tuple[dict[int, _NamedAgent], list[tuple[int, Expression]]]:
     """Take the rows of some named agents apart: what each adds, and what mixes several, by row."""
     agents = {
-        i: _NamedAgent(group=groups[i], index=i, terms={}, weights=[{} for _ in groups[i].symbols])
+        i: _NamedAgent(group=g, index=i, terms={}, weights=[{} for _ in g.symbols], local=box_of(g))
         for i in chosen
-        if groups[i].count == 1
+        if (g := groups[i]).count == 1
     }
     owner = {s: i for i, agent in agents.items() for s in agent.group.symbols}
     column = {s: k for k, s in enumerate(owner)}
@@ -296,7 +298,7 @@ def _stated(
     group: Group,
     index: int,
     objective: Expression,
-    local: LocalSet | None,
+    local: LocalSet,
     families: Sequence[Constraint],
 ) -> Fleet:
     """A fleet that was stated as such."""
@@ -328,7 +330,7 @@ def _mixtures(
             upper=read_only(upper[columns][np.newaxis]),
         )
         sums = (FleetContribution(row=row, terms=(formula,)),)
-        yield Fleet(group=group, sums=sums, columns=columns)
+        yield Fleet(group=group, sums=sums, local=box_of(group), columns=columns)
 
 
 class _Template(NamedTuple):
@@ -346,8 +348,7 @@ def _by_template(agent: _NamedAgent) -> tuple[_Template, list[float]]:
     """The template of an agent, and its numbers in it."""
     place = {s: c for c, s in enumerate(agent.group.symbols)}
     rows = tuple(sorted(agent.terms))
-    inequalities = () if agent.local is None else agent.local.inequalities
-    equalities = () if agent.local is None else agent.local.equalities
+    inequalities, equalities = agent.local.inequalities, agent.local.equalities
     formulas: list[Expression] = []
     numbers: list[float] = []
     first = 0
@@ -399,16 +400,13 @@ def _joined(template: _Template, members: Sequence[tuple[_NamedAgent, list[float
     local_rows = [substitute(row, repeated) for row in formulas[1 + len(rows) :]]
     numbers = np.array([values for _, values in members]).reshape(len(members), -1)
     terms = dict(zip(rows, formulas[1 : 1 + len(rows)], strict=True))
-    sets = [agent.local for agent in agents if agent.local is not None]
-    local = None
-    if sets:
-        local = replace(
-            sets[0],
-            inequalities=tuple(local_rows[:inequalities]),
-            equalities=tuple(local_rows[inequalities:]),
-            lower=read_only(np.concatenate([one.lower for one in sets])),
-            upper=read_only(np.concatenate([one.upper for one in sets])),
-        )
+    local = replace(
+        agents[0].local,
+        inequalities=tuple(local_rows[:inequalities]),
+        equalities=tuple(local_rows[inequalities:]),
+        lower=read_only(np.concatenate([agent.local.lower for agent in agents])),
+        upper=read_only(np.concatenate([agent.local.upper for agent in agents])),
+    )
     return Fleet(
         group=Group(
             name=agents[0].group.name,

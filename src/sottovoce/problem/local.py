@@ -153,15 +153,17 @@ def per_group(what: str, values: object, groups: Sequence[Group]) -> list[object
     return stated
 
 
-def read_start(start: object, group: Group) -> Array:
+def read_start(start: object, group: Group, what: str = "start") -> Array:
     """Return where the agents of a group start, shape (count, d): by default nearest to 0."""
     if start is None:
         same = not (group.lower.strides[0] or group.upper.strides[0])
         some = slice(1) if same else slice(None)
-        return read_states("start", np.clip(0.0, group.lower[some], group.upper[some]), group)
-    states = read_states("start", start, group)
-    if not np.all((states >= group.lower) & (states <= group.upper)):
-        raise ProblemError(f"start of {group.name} must lie in its box: move it inside the bounds")
+        return read_states(what, np.clip(0.0, group.lower[some], group.upper[some]), group)
+    states = read_states(what, start, group)
+    inside = np.all((states >= group.lower) & (states <= group.upper), axis=1)
+    if not inside.all():
+        who = group.label(int(np.argmin(inside)))
+        raise ProblemError(f"{what} of {who} must lie in its box: move it inside the bounds")
     return states
 
 

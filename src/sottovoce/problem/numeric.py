@@ -10,21 +10,19 @@ its domain, say) the answer is NaN or infinite, without a warning.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from sottovoce.formula.derive import Indices, connected, gradient
+from sottovoce.formula.derive import Indices, gradient
 from sottovoce.formula.expression import Expression
 from sottovoce.formula.tape import Tape, tape
 from sottovoce.problem.constraints import Constraint, equalities, row_labels
 from sottovoce.problem.costs import cost_of
-from sottovoce.problem.fleets import Fleet, Index, Scalar, WeightedTerms, fleets_of, row_constants
+from sottovoce.problem.fleets import Fleet, WeightedTerms, fleets_of, row_constants
 from sottovoce.problem.groups import Array, Group, lower_bounds, state_columns, upper_bounds
 from sottovoce.problem.linear_rows import Matrix, sparse
 
@@ -32,8 +30,6 @@ if TYPE_CHECKING:
     from sottovoce.problem.problem import CloudView, Problem
 
 PIECE = 4096  # how many agents of a fleet are evaluated together
-
-_DENSE = 0.1  # share of a block's slopes that are not 0 from which dense products are faster
 
 
 @final
@@ -129,72 +125,6 @@ class Formulas:
                 yield piece, formulas(*columns, *parameters)
 
 
-@final
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class StateBlock:
-    """States whose second derivatives mix: those of each agent, or of several that a row mixes."""
-
-    index: Index  # where the ``count`` x ``dim`` states lie among all, a slice for a stated fleet
-    count: int
-    dim: int
-    rows: Indices  # the local rows of each agent among all rows, shape (count, R)
-
-    def select(self, x: NDArray[Scalar]) -> NDArray[Scalar]:
-        """The block's part of the vector ``x`` of all states, shape (count, dim)."""
-        return np.reshape(x[self.index], (self.count, self.dim))
-
-    def hessians(self, hessian: Matrix) -> Array:
-        """The second derivatives of each agent, shape (count, dim, dim), of a matrix (N, N)."""
-        return self._diagonal(hessian[self.index], self.dim)
-
-    def local_slopes(self, jacobian: Matrix) -> Array:
-        """The derivatives of each agent's local rows, shape (count, R, dim), of a Jacobian."""
-        return self._diagonal(jacobian[self.rows.ravel()], self.rows.shape[1])
-
-    def _diagonal(self, matrix: Matrix, rows: int) -> Array:
-        entries = matrix[:, self.index].tocoo()
-        out = np.zeros((self.count, rows, self.dim))
-        row, column = entries.coords
-        out[column // self.dim, row % max(rows, 1), column % self.dim] = entries.data
-        return out
-
-
-def gram(blocks: Sequence[StateBlock], slopes: Matrix, inner: Sequence[Array]) -> Array:
-    """Return ``J B J'``, shape (m, m), of a Jacobian (m, N) and B with blocks ``inner``."""
-    out = np.zeros((slopes.shape[0], slopes.shape[0]))
-    for block, b in zip(blocks, inner, strict=True):
-        columns = slopes[:, block.index]
-        if columns.nnz > _DENSE * columns.shape[0] * columns.shape[1]:
-            dense = columns.toarray()
-            half = np.einsum("mia,iab->mib", dense.reshape(-1, block.count, block.dim), b)
-            out += half.reshape(dense.shape) @ dense.T
-        else:
-            begins = np.arange(block.count + 1)
-            diagonal = sparse.bsr_array((b, begins[:-1], begins)).tocsr()
-            out += (columns @ diagonal @ columns.T).toarray()
-    return out
-
-
-def tangents(
-    blocks: Sequence[StateBlock], slopes: Matrix, free: NDArray[np.bool_], active: NDArray[np.bool_]
-) -> list[Array]:
-    """Return projectors, an array (count, dim, dim) per block, on the tangent space of local rows.
-
-    ``slopes`` is the Jacobian of all rows, ``free`` says which states no bound fixes, ``active``
-    which rows are active.
-    """
-    projectors = []
-    for block in blocks:
-        mask = block.select(free)
-        projector = np.asarray(mask[:, :, np.newaxis] * np.eye(block.dim))
-        if block.rows.size:
-            holds = active[block.rows][:, :, np.newaxis] * mask[:, np.newaxis, :]
-            rows = block.local_slopes(slopes) * holds
-            projector = projector - np.linalg.pinv(rows, rcond=1e-10) @ rows
-        projectors.append(projector)
-    return projectors
-
-
 def _assembled(entries: Iterable[tuple[Indices, Indices, Array]], shape: tuple[int, int]) -> Matrix:
     """The sparse array with these entries (rows, columns, values), equal places added up."""
     parts = list(entries)
@@ -212,8 +142,7 @@ class _FleetFormulas:
 
     def __init__(self, fleet: Fleet, local: Indices) -> None:
         self.fleet, self.local = fleet, local
-        local_set = fleet.local if local.size else None
-        rows = () if local_set is None else (*local_set.inequalities, *local_set.equalities)
+        rows = (*fleet.local.inequalities, *fleet.local.equalities) if local.size else ()
         self.objective = Formulas([fleet.objective], fleet.group)
         self.terms = Formulas((*fleet.terms, *rows), fleet.group)
         self.parts = tuple(fleet.parts())
@@ -272,26 +201,23 @@ class Numeric:
         self._starts = () if whole is None else whole.start
         self.offset = row_constants(stated)
         self._sets = whole.local if local and whole is not None else ()
-        local_rows_of = [local.rows for local in self._sets] or [0] * len(self.groups)
-        each = np.repeat(
-            local_rows_of, [group.count for group in self.groups]
-        )  # local rows of an agent
-        begins = self.offset.size + np.cumsum([0, *each])
         objectives = None if whole is None else whole.formulas
         code = {} if whole is None else whole.coded
-        self.members = []
-        for fleet in fleets_of(self.groups, stated, objectives, self._sets, alone=code):
-            local_rows = np.zeros((1, 0), dtype=np.int64)
-            if fleet.places:
-                first = begins[:-1][fleet.agents]
-                local_rows = first[:, np.newaxis] + np.arange(local_rows_of[fleet.places[0]])
-            self.members.append(_FleetFormulas(fleet, local_rows))
+        fleets = fleets_of(self.groups, stated, objectives, self._sets, alone=code)
+        each = np.zeros(problem.agents, dtype=np.int64)  # local rows of every agent
+        for fleet in fleets:
+            each[fleet.agents] += fleet.local.rows
+        begins = self.offset.size + np.append(0, np.cumsum(each))
+        self.members = [
+            _FleetFormulas(f, begins[:-1][f.agents][:, np.newaxis] + np.arange(f.local.rows))
+            for f in fleets
+        ]
         columns = state_columns(self.groups)
         self._code = [(columns[i], f.value) for i, f in code.items()]
         self.equality: NDArray[np.bool_] = np.zeros(int(begins[-1]), dtype=np.bool_)
         self.equality[: self.offset.size] = equalities(stated)
         for m in self.members:
-            if m.local.size and m.fleet.local is not None:
+            if m.local.size:
                 self.equality[m.local[:, len(m.fleet.local.inequalities) :]] = True
         self._constant: Matrix = None
         self._costs = () if whole is None else whole.cloud.sums.costs
@@ -303,38 +229,6 @@ class Numeric:
     def rows(self) -> int:
         """The number of rows that couple agents; local ones follow."""
         return int(self.offset.size)
-
-    @cached_property
-    def blocks(self) -> tuple[StateBlock, ...]:
-        """Stated fleets, and named agents of one size; those that a row mixes are one agent."""
-        blocks: list[StateBlock] = []
-        named: list[tuple[Indices, Indices]] = []  # columns and local rows of every named agent
-        every: Indices = np.arange(self.size)
-        for m in self.members:
-            if isinstance(m.fleet.columns, slice):
-                shape = {"count": m.fleet.group.count, "dim": m.fleet.group.dim}
-                blocks.append(StateBlock(index=m.fleet.columns, **shape, rows=m.local))
-            elif m.fleet.places:
-                columns = m.fleet.select(every)
-                named += zip(columns, m.local, strict=True)
-        named.sort(key=lambda agent: int(agent[0][0]))
-        owner = np.zeros(self.size, dtype=np.int64)
-        for place, (columns, _) in enumerate(named):
-            owner[columns] = place
-        mixed = [owner[m.fleet.columns] for m in self.members if not m.fleet.places]
-        pairs = [(agents[0], agent) for agents in mixed for agent in agents]
-        label = connected(len(named), *np.array(pairs, dtype=np.int64).reshape(-1, 2).T)
-        units: defaultdict[int, list[tuple[Indices, Indices]]] = defaultdict(list)
-        for unit, agent in zip(label.tolist(), named, strict=True):
-            units[unit].append(agent)
-        kinds: defaultdict[tuple[int, int], list[tuple[Indices, Indices]]] = defaultdict(list)
-        for agents in units.values():
-            columns, rows = (np.concatenate(part) for part in zip(*agents, strict=True))
-            kinds[columns.size, rows.size].append((columns, rows))
-        for (dim, _), those in kinds.items():
-            columns, rows = (np.stack(part) for part in zip(*those, strict=True))
-            blocks.append(StateBlock(index=columns.ravel(), count=len(those), dim=dim, rows=rows))
-        return tuple(blocks)
 
     @property
     def start(self) -> Array:
@@ -443,9 +337,3 @@ class Numeric:
         raised = mu + self.constraints(x)
         raised = np.where(self.equality, raised, np.maximum(raised, 0.0))
         return float(max(np.max(np.abs(x - moved)), np.max(np.abs(mu - raised))))
-
-
-def numeric_of(problem: Problem, families: Sequence[Constraint] | None = None) -> Numeric:
-    """Return a problem in float64, with its local rows if it has local sets."""
-    plain = all(local.plain(g) for local, g in zip(problem.local, problem.groups, strict=True))
-    return Numeric(problem, families, local=not plain)

@@ -30,6 +30,7 @@ from sottovoce.problem.feasible import own_domain
 from sottovoce.problem.fleets import Fleet, FleetContribution, fleets_of
 from sottovoce.problem.groups import Array, Group, state_columns
 from sottovoce.problem.linear_rows import sparse
+from sottovoce.problem.local import box_of
 from sottovoce.problem.numeric import Numeric
 from sottovoce.problem.problem import Problem
 from sottovoce.simulation.result import QUANTITIES
@@ -67,14 +68,10 @@ class SimulationRequest:
     @cached_property
     def lanes(self) -> int:
         """How many runs go together: 16 of Algorithm 1 where all agents are named."""
-        named = all(group.count == 1 for group in self.problem.groups)
         # Up to half a block of runs one by one is faster than a block with empty lanes.
-        return LANES if self.gradient and named and self.runs > LANES // 2 else 1
-
-    @property
-    def released(self) -> int:
-        """How many numbers a round releases."""
-        return int(self.price0.size) if self.plan is None else len(self.plan.outputs)
+        if not self.gradient or self.runs <= LANES // 2:
+            return 1
+        return LANES if all(group.count == 1 for group in self.problem.groups) else 1
 
     def steps(self, k: NDArray[np.int64]) -> Array:
         """The numbers of rounds k, a row each: the answer's weight, the gain of steering, theta.
@@ -111,6 +108,11 @@ class Layout:
     code: Sequence[tuple[slice, Objective]]  # objectives that are code, with where their states lie
     unmeasured: Numeric | None  # constraints whose sums do not show how much they are violated
     noise: str  # what noise there is, in words
+
+    @property
+    def released(self) -> int:
+        """How many numbers a round releases."""
+        return int(self.release.sigma.size) + len(self.noisy)
 
     def assemble(
         self, fleets: Sequence[FleetStates], part: Literal["answer", "states"], lanes: int = 1
@@ -165,7 +167,7 @@ def _lay_out(problem: Problem, plan: NoisePlan | None, *, gradient: bool, lanes:
     mixing = [f for f, origin in pairs if not (gradient or f.sums or origin.as_stated)]
     columns = state_columns(groups)
     return Layout(
-        size=problem.size,
+        size=columns[-1].stop,
         domain=domain,
         release=release,
         noisy=noisy,
@@ -218,13 +220,15 @@ def _named_fleet(problem: Problem, rows: Mapping[int, Expression], lanes: int) -
     named, terms = [i for i, group in enumerate(groups) if group.count == 1], len(rows)
     row = np.add.outer(np.arange(lanes), np.array(list(rows)) * lanes).ravel()
     entries = np.ones(row.size), (row, np.arange(lanes * terms))
+    group = Group(
+        name="named",
+        symbols=tuple(s for i in named for s in groups[i].symbols),
+        lower=np.concatenate([groups[i].lower for i in named], axis=1),
+        upper=np.concatenate([groups[i].upper for i in named], axis=1),
+    )
     return Fleet(
-        group=Group(
-            name="named",
-            symbols=tuple(s for i in named for s in groups[i].symbols),
-            lower=np.concatenate([groups[i].lower for i in named], axis=1),
-            upper=np.concatenate([groups[i].upper for i in named], axis=1),
-        ),
+        group=group,
+        local=box_of(group),
         objective=named_objective(problem),
         sums=(
             FleetContribution(
@@ -275,7 +279,7 @@ class Runs:
         ]
         self.trace = np.full((s.runs, s.marks.size, len(QUANTITIES)), np.nan)
         rounds = s.rounds if s.transcript else 0
-        self._transcript = np.zeros((len(self._runs), rounds, s.released, s.lanes))
+        self._transcript = np.zeros((len(self._runs), rounds, layout.released, s.lanes))
 
     @property
     def transcript(self) -> Array:
@@ -288,8 +292,8 @@ class Runs:
         start, saddle, shape = self._request.start, self._request.saddle, kernel.lower.shape
         x0 = np.concatenate([start[group].ravel() for group in kernel.fleet.places])
         hat = np.full(x0.size, np.nan) if saddle is None else saddle[0][kernel.fleet.columns]
-        x0, hat = (np.broadcast_to(v.reshape(-1, shape[1]), shape) for v in (x0, hat))
-        return FleetStates(kernel, x0, solution=hat)
+        x0 = np.broadcast_to(x0.reshape(-1, shape[1]), shape)
+        return FleetStates(kernel, x0, solution=np.broadcast_to(hat.reshape(-1, shape[1]), shape))
 
     def _make_run(self, place: int, fleets: Sequence[FleetStates], team: int) -> Run | PythonRun:
         s, layout, algorithm = self._request, self._layout, self._request.algorithm

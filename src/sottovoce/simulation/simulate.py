@@ -29,7 +29,7 @@ from sottovoce.privacy.averaging import answer_shares
 from sottovoce.privacy.noise_plan import NoisePlan
 from sottovoce.problem.fingerprint import fingerprint
 from sottovoce.problem.groups import Array
-from sottovoce.problem.local import require_no_rows
+from sottovoce.problem.local import read_start, require_no_rows
 from sottovoce.problem.problem import Problem
 from sottovoce.progress import Progress, interruptible, silent, watched
 from sottovoce.simulation.result import (
@@ -114,6 +114,10 @@ def simulate(
         )
     round_count = _count_rounds(plan, rounds)
     _require_simulable(problem, plan, chosen, round_count)
+    warm = warm_start.warm_start() if isinstance(warm_start, Result) else warm_start
+    if warm is not None:
+        instance("warm_start", warm, PriceMemory, "an earlier result of sv.simulate")
+        warm.require_use(chosen, problem.cloud.sums.labels)
     request = SimulationRequest(
         problem=problem,
         plan=plan,
@@ -121,17 +125,18 @@ def simulate(
         rounds=round_count,
         runs=whole("runs", runs, least=1),
         seed=whole("seed", seed, most=2**128),
-        start=_check_start_states(problem, x0),
+        start=problem.start if x0 is None else _read_start_states(problem, x0),
         price0=_check_start_prices(problem, mu0, gradient=gradient),
         marks=_check_recorded_rounds(record, round_count),
         transcript=transcript,
-        warm=_check_warm_start(problem, chosen, warm_start),
+        warm=warm,
     )
-    _require_short_transcript(request)
     with watched(progress) as report:
         report("laying out agents")
         # Before the saddle point, whose refusal would blame the constraints for empty boxes.
         layout = layout_of(problem, plan, gradient=gradient, lanes=request.lanes)
+        if transcript:
+            _require_short_transcript(request, layout)
         report("finding the saddle point")
         request = replace(request, saddle=_find_saddle(problem, saddle, gradient=gradient))
         if pool is not None:
@@ -152,9 +157,9 @@ def _count_rounds(plan: NoisePlan | None, rounds: int | None) -> int:
     return whole("rounds", rounds, least=1)
 
 
-def _require_short_transcript(request: SimulationRequest) -> None:
-    rounds, runs, outputs = request.rounds, request.runs, request.released
-    if request.transcript and rounds * runs * outputs > _MOST_TRANSCRIPT_NUMBERS:
+def _require_short_transcript(request: SimulationRequest, layout: Layout) -> None:
+    rounds, runs, outputs = request.rounds, request.runs, layout.released
+    if rounds * runs * outputs > _MOST_TRANSCRIPT_NUMBERS:
         raise InputError(
             f"transcript must have at most {_MOST_TRANSCRIPT_NUMBERS:,} numbers, got rounds x runs "
             f"x outputs = {rounds} x {runs} x {outputs}: ask for fewer rounds or runs"
@@ -248,20 +253,10 @@ def _check_saddle(problem: Problem, pair: tuple[ArrayLike, ArrayLike], rows: int
     return x, prices
 
 
-def _check_start_states(problem: Problem, x0: ArrayLike | None) -> tuple[Array, ...]:
-    """Return x at the start, per group, of one vector of all states; by default the problem's."""
-    if x0 is None:
-        return problem.start
-    start = problem.cloud.split_states("x0", x0)
-    for group, states in zip(problem.groups, start, strict=True):
-        inside = (states >= group.lower) & (states <= group.upper)
-        if not inside.all():
-            agent = int(np.argmin(inside.all(axis=1)))
-            raise InputError(
-                f"x0 must lie in X, got a state of {group.label(agent)} outside its bounds: "
-                "move it inside"
-            )
-    return tuple(start)
+def _read_start_states(problem: Problem, x0: ArrayLike) -> tuple[Array, ...]:
+    """Take one vector of all states apart by group."""
+    states = zip(problem.cloud.split_states("x0", x0), problem.groups, strict=True)
+    return tuple(read_start(x, group, "x0") for x, group in states)
 
 
 def _check_start_prices(problem: Problem, mu0: ArrayLike | None, *, gradient: bool) -> Array:
@@ -280,18 +275,6 @@ def _check_start_prices(problem: Problem, mu0: ArrayLike | None, *, gradient: bo
     if not np.all((mu >= 0) & np.isfinite(mu)):
         raise InputError(f"mu0 must be finite and not negative, got {mu.min():g}")
     return mu
-
-
-def _check_warm_start(
-    problem: Problem, algorithm: Algorithm, earlier: Result | PriceMemory | None
-) -> PriceMemory | None:
-    """Return what the cloud begins with."""
-    if earlier is None:
-        return None
-    warm = earlier.warm_start() if isinstance(earlier, Result) else earlier
-    instance("warm_start", warm, PriceMemory, "an earlier result of sv.simulate")
-    warm.require_use(algorithm, problem.cloud.sums.labels)
-    return warm
 
 
 def _check_recorded_rounds(record: ArrayLike | None, rounds: int) -> NDArray[np.int64]:
@@ -322,8 +305,12 @@ def _execute(
         saved_state = Checkpoint(checkpoint, _hash_request(request, layout), engine.arrays())
     done, seconds = _advance_in_slices(engine, request, saved_state, threads=threads, report=report)
     final: dict[str, Any] = dict(engine.final())
+    feasible, confirmed = None if request.plan is None else request.plan.feasible, None
+    if feasible is not None:  # a run that failed or was cut short has no answer to apply
+        is_finished = (final["failed"] == 0) & (done == request.rounds)
+        confirmed = feasible.confirmed(final["released"]) & is_finished
     records = int(np.searchsorted(request.marks, done, side="right"))
-    traced = {name: engine.trace[:, :records, q].copy() for q, name in enumerate(QUANTITIES)}
+    quantities = np.moveaxis(engine.trace[:, :records], 2, 0).copy()
     hat_x, hat_price = (None, None) if request.saddle is None else request.saddle
     return Result(
         **final,
@@ -332,12 +319,14 @@ def _execute(
         seed=request.seed,
         algorithm=repr(request.algorithm),
         noise=layout.noise,
-        confirmed=_confirm(request, done, final.get("released"), final["failed"]),
+        confirmed=confirmed,
         interrupted=done < request.rounds,
         seconds=seconds,
         saddle_x=hat_x,
         saddle_price=hat_price,
-        trace=Trace(k=request.marks[:records].copy(), **traced),
+        trace=Trace(
+            k=request.marks[:records].copy(), **dict(zip(QUANTITIES, quantities, strict=True))
+        ),
         memory=engine.price_memory(done),
         transcript=_make_transcript(layout, engine.transcript[:, :done])
         if request.transcript
@@ -388,17 +377,6 @@ def _count_threads(threads: int | None) -> int:
     if threads is not None:
         return whole("threads", threads, least=1)
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def _confirm(
-    request: SimulationRequest, done: int, released: Any, failed: NDArray[np.int64]
-) -> NDArray[np.bool_] | None:
-    """Which answers may be applied; a run that failed or was cut short has none."""
-    plan = request.plan
-    if plan is None or plan.feasible is None or released is None:
-        return None
-    is_finished = (failed == 0) & (done == request.rounds)
-    return np.asarray(plan.feasible.confirmed(released) & is_finished)
 
 
 def _make_transcript(layout: Layout, released: Array) -> Transcript:

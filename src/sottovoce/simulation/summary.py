@@ -138,11 +138,7 @@ def _answer_table(result: Result, assessed: Assessment, completed: NDArray[np.bo
     if result.x.shape[1] > len(rows):
         notes.append(f"... and {result.x.shape[1] - len(rows):,} more")
     if not has_deviation:
-        why = (
-            "there is no noise"
-            if not assessed.sigma.size
-            else "the saddle point is not has_deviation"
-        )
+        why = "there is no noise" if not assessed.sigma.size else "the saddle point is not known"
         notes.append(f"No confidence intervals: {why}.")
     return PlainTable(
         title="answer",

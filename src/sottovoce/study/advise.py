@@ -5,23 +5,34 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from textwrap import fill
 from typing import TYPE_CHECKING, final
 
 import numpy as np
 
 from sottovoce.arguments import entries, instance, real, whole
-from sottovoce.certificate.certificate import certify
+from sottovoce.certificate.certificate import Certificate, certify
 from sottovoce.certificate.optimum import known_saddle
-from sottovoce.errors import InputError
-from sottovoce.privacy.adjacency import Kind, kind_of
+from sottovoce.errors import InputError, PrivacyError
+from sottovoce.privacy.adjacency import Everything, Kind, Trajectory, adjacency_of, kind_of
+from sottovoce.privacy.noise_plan import NoisePlan
+from sottovoce.privacy.plan import plan
 from sottovoce.privacy.statement import down, up
 from sottovoce.problem.problem import Problem
 from sottovoce.progress import Progress, watched
 from sottovoce.simulation.scatter import executor_of, scatter
-from sottovoce.study.advice_row import AdviceRow, AdviceStudy, advise_row, percent
-from sottovoce.study.prediction import FEASIBLE, linear_response
+from sottovoce.simulation.simulate import simulate as simulate_runs
+from sottovoce.study.prediction import (
+    FEASIBLE,
+    FEWEST_ROUNDS,
+    Prediction,
+    Response,
+    linear_response,
+    measured_prediction,
+    predict,
+    rounds_for,
+)
 from sottovoce.study.promise import stated_number
 from sottovoce.tables import PlainTable, cut
 
@@ -33,6 +44,9 @@ EPSILONS = (0.1, 0.3, 1.0, 3.0)  # privacy losses that are compared by default
 _RADIUS_SHARE = 0.05  # of the typical box's width, where no radius is stated
 _MOST_CONSTRAINTS = 12  # that the table of constraints lists
 _LEAST_DRAWN_SHARE = 1e-5  # in place of 0, which a logarithmic axis cannot show
+_CONVERGED_RATIO = 1.25  # of a measured error to its prediction, up to which rounds suffice
+_MOST_ROUNDS = 4_000  # after which no more are tried
+_MOST_STEPS = 10**10  # runs x rounds x states up to which a row is simulated
 _KIND_STYLES: dict[Kind, tuple[str, str, str]] = {
     "trajectory": ("a trajectory", "#7a8b99", "hide a change of {:g} in total"),
     "offset": ("an offset", "#1f5a8c", "hide an offset of {:g} in every round"),
@@ -47,6 +61,97 @@ _NOTES = (
     "1% from: so many agents of the same kind pay less than 1% for their margin",
     "In brackets: measured in simulated runs.",
 )
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class AdviceRow:
+    """One promise, and what it costs.
+
+    Attributes:
+        sigma: the standard deviations of the released sums, least and largest.
+        predicted: what to expect; None if the plan is refused.
+        measured: the same, from simulated runs; None unless asked for.
+        fleet: the number of agents from which on keeping the constraints costs less than 1% of the
+            objective: more agents of the same kind, under bounds that grow with them.
+        refused: why there is no such plan; None if there is one.
+        no_margin: why there is no room for margins that keep the constraints with probability
+            ``feasible``; None if there is.
+    """
+
+    hide: Kind
+    radius: float | None
+    epsilon: float
+    delta: float
+    rounds: int
+    sigma: tuple[float, float] = (0.0, 0.0)
+    predicted: Prediction | None = None
+    measured: Prediction | None = None
+    fleet: int = 0
+    refused: str | None = None
+    feasible: float = FEASIBLE
+    no_margin: str | None = None
+
+    @property
+    def cost(self) -> float:
+        """What feasibility costs, or where that is not known the noise; infinite if refused."""
+        return math.inf if self.predicted is None else self.predicted.cost
+
+    @property
+    def worst_noise(self) -> float:
+        """The standard deviation of the noisiest constraint over its scale; infinite if refused."""
+        return math.inf if self.predicted is None else self.predicted.worst[1]
+
+    @property
+    def useless(self) -> bool:
+        """Whether there is no such plan, or its answer will be useless."""
+        return self.predicted is None or bool(self.predicted.useless)
+
+    @property
+    def hidden_offset(self) -> float | None:
+        """The constant offset of a state that stays hidden over all rounds; None if any does."""
+        if self.radius is None or self.predicted is None:
+            return None
+        return self.radius / math.sqrt(self.rounds) if self.hide == "trajectory" else self.radius
+
+    @property
+    def privacy(self) -> str:
+        """The line for ``problem.toml``: the table ``[privacy]`` in TOML."""
+        radius = "" if self.radius is None else f"radius = {self.radius!r}, "
+        feasible = "" if self.no_margin else f"feasible = {self.feasible!r}, "
+        return (
+            f'privacy = {{ hide = "{self.hide}", {radius}epsilon = {self.epsilon!r}, '
+            f"delta = {self.delta!r}, {feasible}rounds = {self.rounds} }}"
+        )
+
+    def cells(self, *, chosen: bool) -> tuple[str, ...]:
+        """Return the row of the table; measured figures in brackets."""
+        head = (("* " if chosen else "  ") + self.hide, up(self.epsilon, 3), f"{self.rounds:,}")
+        if self.predicted is None:
+            return (*head, "refused")
+        name = self.predicted.worst[0]
+        worst = self.predicted.rows.index(name) if name else None
+        cells = [percent(share) for share in self.predicted.shares(worst)]
+        if self.measured is not None:
+            for column, share in enumerate(self.measured.shares(worst)):
+                cells[column] += "" if share is None else f" ({percent(share)})"
+        return (*head, *cells, "useless" if self.useless else f"{self.fleet:,}")
+
+    def data(self) -> dict[str, object]:
+        """Return everything as plain values for JSON."""
+        return {field.name: getattr(self, field.name) for field in fields(self)} | {
+            "hidden_offset": self.hidden_offset,
+            "privacy": self.privacy,
+            "predicted": None if self.predicted is None else self.predicted.data(),
+            "measured": None if self.measured is None else self.measured.data(),
+        }
+
+
+def percent(share: float | None) -> str:
+    """Write a share in percent, rounded up; infinite is what there is no room for."""
+    if share is None or share == math.inf:
+        return "-" if share is None else "no room"
+    return f"{up(100 * share, 2 if share < 10 else 3)}%"
 
 
 @final
@@ -295,12 +400,19 @@ def _radius_and_delta(
     width = problem.cloud.upper() - problem.cloud.lower()
     typical_width = float(np.median(width[width > 0.0])) if np.any(width > 0.0) else 1.0
     default_delta = float(10.0 ** -math.ceil(math.log10(10 * problem.agents)))
-    default_radius = float(f"{_RADIUS_SHARE * typical_width:.2g}")
-    stated_radius = _require_one_number(problem, "radius", radius, default_radius)
-    stated_delta = _require_one_number(problem, "delta", delta, default_delta)
+    defaults = {"radius": float(f"{_RADIUS_SHARE * typical_width:.2g}"), "delta": default_delta}
+    stated: dict[str, object] = {}
+    for name, value in (("radius", radius), ("delta", delta)):
+        number = stated_number(problem, name, value)
+        if isinstance(number, list) and len(set(number)) != 1:
+            raise InputError(
+                f"{name} must be one number for all agents, got {len(number)} numbers: give one"
+            )
+        one = number[0] if isinstance(number, list) else number
+        stated[name] = defaults[name] if one is None else one
     return (
-        real("radius", stated_radius, "positive", _is_positive),
-        real("delta", stated_delta, "in (0, 1)", _is_share),
+        real("radius", stated["radius"], "positive", _is_positive),
+        real("delta", stated["delta"], "in (0, 1)", _is_share),
     )
 
 
@@ -336,11 +448,108 @@ def _recommend(rows: Sequence[AdviceRow], accuracy: float) -> AdviceRow | None:
     return min(useful, key=lambda row: (row.cost, row.worst_noise), default=None)
 
 
-def _require_one_number(problem: Problem, name: str, value: float | None, default: float) -> object:
-    """A number of the promise that holds for all agents."""
-    stated = stated_number(problem, name, value)
-    if not isinstance(stated, list):
-        return default if stated is None else stated
-    if len(set(stated)) != 1:
-        raise InputError(f"{name} must be one number for all agents, got {len(stated)} numbers")
-    return stated[0]
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class AdviceStudy:
+    """What all rows share: the arguments of ``advise``, and what is known of the problem."""
+
+    problem: Problem
+    certificate: Certificate
+    response: Response | None
+    radius: float
+    delta: float
+    rounds: int | None
+    accuracy: float
+    feasible: float
+    runs: int  # simulated per row; 0 for none
+    seed: int
+
+    def plan(self, row: AdviceRow, feasible: float | None = None) -> NoisePlan:
+        """Return the plan of a promise; hard constraints have none without margins."""
+        if any(family.hard for family in self.problem.constraints):
+            feasible = self.feasible
+        return plan(
+            self.certificate.for_study(),
+            epsilon=row.epsilon,
+            delta=row.delta,
+            hide=adjacency_of(row.hide, radius=row.radius, rounds=row.rounds),
+            feasible=feasible,
+            progress=False,
+        )
+
+
+def advise_row(study: AdviceStudy, task: tuple[Kind, float]) -> AdviceRow:
+    """Plan a promise and predict its cost; simulate it, in rounds that suffice, if asked for."""
+    row = _plan_row(study, *task, study.rounds)
+    if study.runs:
+        row = _simulate_row(study, row)
+        while study.rounds is None and not _has_converged(row, study.accuracy):
+            row = _simulate_row(study, _plan_row(study, *task, 2 * row.rounds))
+    return row
+
+
+def _plan_row(study: AdviceStudy, kind: Kind, epsilon: float, rounds: int | None) -> AdviceRow:
+    """One promise with what to expect of it, by default in as many rounds as suit it."""
+    row = AdviceRow(
+        hide=kind,
+        radius=None if kind == Everything.kind else study.radius,
+        epsilon=epsilon,
+        delta=study.delta,
+        rounds=rounds or FEWEST_ROUNDS,
+        feasible=study.feasible,
+    )
+    try:
+        plan = study.plan(row)
+        predicted = predict(study.response, plan, plan.rounds, feasible=study.feasible)
+        if rounds is None:
+            # One number of rounds serves for all: only averaged noise counts, and how it scales.
+            error = max(predicted.cost, predicted.x or 0.0)
+            rounds = rounds_for(kind, predicted.worst[1], error, row.rounds, study.accuracy)
+            if rounds != row.rounds:
+                return _plan_row(study, kind, epsilon, rounds)
+    except PrivacyError as refusal:
+        return replace(row, refused=str(refusal))
+    noisy, no_margin = plan.released_sigma[plan.sigma > 0], None
+    if not predicted.useless:
+        try:
+            margins = study.plan(row, feasible=study.feasible).feasible
+            if study.response is not None and margins is not None and margins.cost is not None:
+                cost = margins.cost.more / study.response.size
+                predicted = replace(predicted, feasibility_cost=cost)
+        except PrivacyError as refusal:
+            no_margin = str(refusal)
+    # So many agents of this kind pay 1% for what costs these a share.
+    fleet = max(1, math.ceil(study.problem.agents * predicted.cost / 0.01))
+    if no_margin:
+        predicted = replace(predicted, feasibility_cost=math.inf)
+    return replace(
+        row,
+        predicted=predicted,
+        sigma=(float(noisy.min(initial=np.inf)), float(noisy.max(initial=0.0))),
+        fleet=fleet,
+        no_margin=no_margin,
+    )
+
+
+def _simulate_row(study: AdviceStudy, row: AdviceRow) -> AdviceRow:
+    """The promise with what simulated runs measured; without it where that would take too long."""
+    problem, response, runs = study.problem, study.response, study.runs
+    if response is None or row.predicted is None or runs * row.rounds * problem.size > _MOST_STEPS:
+        return row
+    bare = replace(study.plan(row), feasible=None)  # without margins, as was predicted
+    result = simulate_runs(
+        problem, bare, rounds=row.rounds, runs=runs, seed=study.seed, record=[row.rounds],
+        progress=False,
+    )  # fmt: skip
+    x = result.x[result.failed == 0]
+    return replace(row, measured=measured_prediction(response, x, row.rounds)) if x.size else row
+
+
+def _has_converged(row: AdviceRow, accuracy: float) -> bool:
+    """Whether measured errors are near the predicted ones, or small, or more rounds no help."""
+    predicted, measured = row.predicted, row.measured
+    if predicted is None or measured is None or predicted.useless:
+        return True
+    if row.hide == Trajectory.kind or row.rounds > _MOST_ROUNDS:
+        return True
+    acceptable = np.maximum(_CONVERGED_RATIO * predicted.noise, 0.5 * accuracy)
+    return bool(np.all(measured.noise <= acceptable))

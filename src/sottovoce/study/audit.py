@@ -73,6 +73,7 @@ class Audit:
         false_alarms: rates of false alarms over the thresholds of the score, ``misses`` likewise.
         noise: the noise of all games against its statement.
         leaks: what messages tell besides the releases; "" for nothing.
+        absences: whether games with absent agents were played for ``leaks``; of a split cloud none.
     """
 
     agent: int
@@ -89,6 +90,7 @@ class Audit:
     misses: Array
     noise: NoiseChecks
     leaks: str
+    absences: bool
 
     @property
     def claimed_epsilon(self) -> float:
@@ -122,7 +124,8 @@ class Audit:
     def table(self) -> PlainTable:
         """Return claim and measurement side by side."""
         side = "outside" if self.view == "outside" else f"the {self.view}"
-        messages = f"tell {self.leaks}" if self.leaks else "tell the releases, nothing else"
+        nothing = f"nothing else{', also where agents are absent' if self.absences else ''}"
+        messages = f"tell {self.leaks}" if self.leaks else f"tell the releases, {nothing}"
         share = f"{down(100.0 * self.played_share, 3)}% of the claim"
         return PlainTable(
             title=f"Agent {self.name}, attacked from {side}: {self.runs:,} games of {self.rounds} "
@@ -259,6 +262,7 @@ def _judge_games(game: Game, games: Sequence[_GameScores], runs: int) -> Audit:
         misses=read_only(bound.misses),
         noise=check_noise(np.concatenate([noise for _, noise in games])),
         leaks=game.leaks(),
+        absences=not game.loopback.setup.split,
     )
 
 

@@ -20,7 +20,7 @@ from sottovoce.certificate.certificate import certify
 from sottovoce.certificate.contributions import row_scales
 from sottovoce.certificate.optimum import ReferenceOptimum, reference_optimum, saddle_prices
 from sottovoce.errors import InputError, SottovoceError
-from sottovoce.privacy.adjacency import PerAgent, Trajectory
+from sottovoce.privacy.adjacency import PerAgent
 from sottovoce.privacy.limit import accuracy_limit
 from sottovoce.privacy.noise_plan import NoisePlan
 from sottovoce.problem.constraints import equalities
@@ -107,6 +107,14 @@ class CompareRow:
         """``price / limit_price``, likewise."""
         return self.price / self.limit_price if self.limit_price > 0 else math.nan
 
+    def data(self) -> dict[str, object]:
+        """Return everything as plain values; NaN becomes None."""
+        efficiency = {"efficiency_x": self.efficiency_x, "efficiency_price": self.efficiency_price}
+        return {
+            name: None if isinstance(value, float) and not math.isfinite(value) else value
+            for name, value in (asdict(self) | efficiency).items()
+        }
+
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -159,8 +167,8 @@ class MethodComparison:
             "seed": self.seed,
             "flat": [component + 1 for component in self.flat],
             "interrupted": self.interrupted,
-            "rows": [_to_data(row) for row in self.rows if row.rounds in rounds],
-            "grid": [_to_data(row) for row in self.rows if row.rounds not in rounds],
+            "rows": [row.data() for row in self.rows if row.rounds in rounds],
+            "grid": [row.data() for row in self.rows if row.rounds not in rounds],
             "refusals": [refusal._asdict() for refusal in self.refusals],
         }
 
@@ -176,7 +184,8 @@ class MethodComparison:
 
         figure = Figure(figsize=(10.5, 5.4), layout="constrained")
         left, right = figure.subplots(1, 2, sharey=True)
-        without = f" without flat component {self._flat}" if self.flat else ""
+        flat = ", ".join(str(component + 1) for component in self.flat)
+        without = f" without flat component {flat}" if self.flat else ""
         self._draw_curves(left, "x", rf"$\|x - \hat{{x}}\|${without}")
         self._draw_curves(right, "price", r"$\|\lambda - \hat{\lambda}\|$")
         left.set_ylabel("root-mean-square error")
@@ -191,10 +200,6 @@ class MethodComparison:
     def _repr_html_(self) -> str:
         return self.table()._repr_html_()
 
-    @property
-    def _flat(self) -> str:
-        return ", ".join(str(component + 1) for component in self.flat)
-
     def _write_notes(self, shown: Sequence[CompareRow]) -> Iterator[str]:
         yield from _list_winners(shown)
         yield (
@@ -202,7 +207,8 @@ class MethodComparison:
             "While they are few, start and boxes say more than the releases do: ratios below 1."
         )
         if self.flat:
-            yield f"Without flat component {self._flat} of x, where no such limit exists."
+            flat = ", ".join(str(component + 1) for component in self.flat)
+            yield f"Without flat component {flat} of x, where no such limit exists."
         failed = sum(row.failed for row in self.rows)
         if failed:
             yield f"Runs that failed, in brackets after the algorithm, count nowhere: {failed:,}."
@@ -212,12 +218,11 @@ class MethodComparison:
             yield "Interrupted: rows are missing."
 
     def _draw_curves(self, axes: Axes, name: str, title: str) -> None:
+        from matplotlib.ticker import LogLocator
+
         # The joint plan has the most methods, the default first.
-        algorithms = list(
-            dict.fromkeys(
-                _method(row) for row in sorted(self.rows, key=lambda row: -NOISES.index(row.plan))
-            )
-        )
+        by_plan = sorted(self.rows, key=lambda row: -NOISES.index(row.plan))
+        algorithms = list(dict.fromkeys(map(_method, by_plan)))
         for plan in dict.fromkeys(row.plan for row in self.rows):
             of_plan = [row for row in self.rows if row.plan == plan]
             colour, width = _PLAN_STYLES[plan]
@@ -233,7 +238,7 @@ class MethodComparison:
                               markersize=2.5 + width, label=f"{plan}: {algorithm}")  # fmt: skip
         axes.set(xscale="log", yscale="log", xlabel="rounds $T$")
         axes.set_title(title, fontsize=12)
-        axes.set_xticks(_axis_ticks(sorted({row.rounds for row in self.rows})))
+        axes.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
         axes.set_xticks([], minor=True)
         axes.xaxis.set_major_formatter("{x:,.0f}")
         axes.yaxis.set_major_formatter("{x:g}")
@@ -287,11 +292,12 @@ def compare(
     methods += [(rival.label, rival.runs) for rival in chosen]
     promise = Promise(epsilon=epsilon, delta=delta, radius=radius, hide=hide)
     with watched(progress) as report:
-        planner = _Planner(problem, promise, horizons[-1], report)
-        saddle = reference_optimum(problem)
+        certificate = certify(problem, progress=report)
+        plan_of = partial(promise.plan, problem, certificate.for_study(), progress=report)
+        planner, saddle = partial(_plan, cache(plan_of), horizons[-1]), reference_optimum(problem)
         tasks = [
             RivalTask(
-                problem=problem, certificate=planner.certificate, plan=planner(count),
+                problem=problem, certificate=certificate, plan=planner(count),
                 planner=partial(planner, count), saddle=saddle, rounds=count, runs=runs, seed=seed,
                 executor=executor,
             )
@@ -340,8 +346,8 @@ def _algorithm_methods(algorithms: Mapping[str, Algorithm] | None) -> list[tuple
     """Algorithms as methods: gradient steps as the paper's, others with the joint plan alone."""
     if algorithms is None:
         algorithms = {"DualAveraging": DualAveraging()}
-    known = isinstance(algorithms, Mapping) and len(algorithms) > 0
-    if not known or not all(isinstance(a, Algorithm) for a in algorithms.values()):
+    named = isinstance(algorithms, Mapping) and len(algorithms) > 0
+    if not named or not all(isinstance(a, Algorithm) for a in algorithms.values()):
         raise InputError(
             "algorithms must be algorithms by name, such as {'default': sv.DualAveraging()}, got "
             f"algorithms={algorithms!r:.60}"
@@ -355,21 +361,12 @@ def _algorithm_methods(algorithms: Mapping[str, Algorithm] | None) -> list[tuple
     return [(label, method(label, algorithm)) for label, algorithm in algorithms.items()]
 
 
-@final
-class _Planner:
-    """Plans of one promise by T and method: one for all T, unless every round costs noise."""
-
-    def __init__(self, problem: Problem, promise: Promise, longest: int, report: Progress) -> None:
-        self.certificate = certify(problem, progress=report)
-        certificate = self.certificate.for_study()
-        self._plan = cache(partial(promise.plan, problem, certificate, progress=report))
-        self._longest = longest
-
-    def __call__(self, count: int, method: str = "joint", **settings: bool) -> NoisePlan:
-        plan = self._plan(rounds=self._longest, method=method, **settings)
-        if isinstance(plan.hide, Trajectory):
-            return plan
-        return self._plan(rounds=count, method=method, **settings)
+def _plan(
+    plan_of: Callable[..., NoisePlan], longest: int, count: int, method: str = "joint", **how: bool
+) -> NoisePlan:
+    """One plan of a promise and method for all T, or one for each T where rounds cost noise."""
+    plan = plan_of(rounds=longest, method=method, **how)
+    return plan if plan.hide.kind == "trajectory" else plan_of(rounds=count, method=method, **how)
 
 
 def _collect_runs(
@@ -385,10 +382,10 @@ def _collect_runs(
                     if isinstance(item, RefusedMethod):
                         refusals[item] = None
                     else:
-                        offered.setdefault((item.noise, item.label, item.rounds), (task, item))
+                        offered.setdefault((item.noise, item.label, task.rounds), (task, item))
             except SottovoceError as error:
                 refusals[RefusedMethod(label, str(error))] = None
-    pairs = sorted(offered.values(), key=lambda p: (NOISES.index(p[1].noise), p[1].rounds))
+    pairs = sorted(offered.values(), key=lambda p: (NOISES.index(p[1].noise), p[0].rounds))
     return pairs, tuple(refusals)
 
 
@@ -397,27 +394,27 @@ def _run_methods(
 ) -> list[CompareRow]:
     """Carry out what methods offer; the first rows, if that was interrupted."""
     rows: list[CompareRow] = []
-    completed, total = 0, sum(run.rounds for _, run in offered)
+    completed, total = 0, sum(task.rounds for task, _ in offered)
     for task, run in offered:
-        progress = _scaled_progress(report, run, completed / total, run.rounds / total)
-        row = _run_method(task, run, progress)
+        row = _run_method(task, run, report, completed / total, task.rounds / total)
         if row is None:
             break
         rows.append(row)
-        completed += run.rounds
+        completed += task.rounds
     return rows
 
 
-def _scaled_progress(report: Progress, run: RivalRun, begin: float, size: float) -> Progress:
-    """A callback for one row, which is a share of ``size`` of all rounds."""
-    words = f"{run.noise}, {run.label}, {run.rounds:,} rounds"
-    return lambda _, share=None: report(words, begin + size * (share or 0.0))
-
-
-def _run_method(task: RivalTask, run: RivalRun, progress: Progress) -> CompareRow | None:
+def _run_method(
+    task: RivalTask, run: RivalRun, report: Progress, begin: float, size: float
+) -> CompareRow | None:
     """Carry out all runs of a method; None if that was interrupted."""
     problem, saddle = task.problem, task.saddle
     hat = saddle.mu if run.multipliers else saddle_prices(problem, saddle)
+
+    def progress(doing: str, share: float | None = None) -> None:
+        doing = f"{run.noise}, {run.label}, {task.rounds:,} rounds"
+        report(doing, begin + size * (share or 0.0))
+
     progress("running", 0.0)
     try:
         answers = run.answers(progress)
@@ -425,7 +422,7 @@ def _run_method(task: RivalTask, run: RivalRun, progress: Progress) -> CompareRo
         return None
     if answers.interrupted:
         return None
-    limit = accuracy_limit(problem, run.plan or task.plan, run.rounds, saddle=saddle)
+    limit = accuracy_limit(problem, run.plan or task.plan, task.rounds, saddle=saddle)
     limited = math.nan if run.plan is None else 1.0
     completed = answers.failed == 0
     flat = np.isin(np.arange(saddle.x.size), limit.flat)
@@ -437,7 +434,7 @@ def _run_method(task: RivalTask, run: RivalRun, progress: Progress) -> CompareRo
     return CompareRow(
         plan=run.noise,
         algorithm=f"{run.label} ({answers.note})" if answers.note else run.label,
-        rounds=run.rounds,
+        rounds=task.rounds,
         runs=len(answers.x),
         failed=int(np.count_nonzero(~completed)),
         x=error(answers.x, saddle.x, ~flat),
@@ -463,15 +460,6 @@ def _assess_cost(problem: Problem, saddle: ReferenceOptimum, x: Array) -> tuple[
     return float(above), float(np.mean([part.max(initial=0.0) for part in off]))
 
 
-def _axis_ticks(rounds: Sequence[int]) -> list[int]:
-    """Some of these numbers of rounds, the longest among them, that leave room for labels."""
-    ticks = [rounds[-1]]
-    for count in reversed(rounds):
-        if ticks[-1] >= 1.9 * count:
-            ticks.append(count)
-    return ticks
-
-
 def _method(row: CompareRow) -> str:
     """The method of a row, without what was chosen on the way."""
     return row.algorithm.partition(" (")[0]
@@ -485,9 +473,9 @@ def _list_winners(rows: Sequence[CompareRow]) -> Iterator[str]:
         least = default.get(row.rounds, -math.inf)
         if row.x < least and row.algorithm != "DualAveraging":
             words = informed.get(_method(row))
-            known = f", which knows {words}," if words else ""
+            knowing = f", which knows {words}," if words else ""
             yield (
-                f"{row.algorithm}{known} beats the default after {row.rounds:,} rounds with the "
+                f"{row.algorithm}{knowing} beats the default after {row.rounds:,} rounds with the "
                 f"noise {row.plan!r}: {row.x / least:.2f} of its error of x."
             )
 
@@ -510,14 +498,3 @@ def _write(value: float, *, ratio: bool = False) -> str:
     if value < (1_000 if ratio else 100):
         return f"{value:.2f}" if ratio else f"{value:#.3g}"
     return f"{value:,.0f}" if value < 999_999.5 else f"{value:.2e}"
-
-
-def _to_data(row: CompareRow) -> dict[str, object]:
-    values = asdict(row) | {
-        "efficiency_x": row.efficiency_x,
-        "efficiency_price": row.efficiency_price,
-    }
-    return {
-        name: None if isinstance(value, float) and not math.isfinite(value) else value
-        for name, value in values.items()
-    }

@@ -138,29 +138,21 @@ class Response:
 
 def linear_response(problem: Problem, saddle: ReferenceOptimum) -> Response:
     """Return how the answer to a problem moves with noise; computed once, it serves all plans."""
-    system, p = linearise(problem, saddle), problem.cloud.sums.count
-    stated = Numeric(problem)
-    slopes = stated.jacobian(saddle.x)
+    system, stated = linearise(problem, saddle), Numeric(problem)
     coupling = Numeric(problem.cloud, problem.cloud.sums.families)
-    sum_slopes, sum_rows = coupling.jacobian(saddle.x), np.zeros((p, p))
     width, determined = _determined_states(problem.cloud, system.flat)
-    x_sq, rows, objective = np.zeros(p), np.zeros((problem.rows, p)), np.zeros(p)
-    for o, dx in system.state_responses():
-        if determined.any():
-            x_sq[o] = np.mean(np.square(dx[determined] / width[determined]))
-        rows[:, o], objective[o] = slopes @ dx, system.objective_gradient @ dx
-        sum_rows[:, o] = sum_slopes @ dx
+    shares = system.states[determined] / width[determined, np.newaxis]
     g = stated.constraints(saddle.x)
     g[list(saddle.active)] = 0.0
     return Response(
         problem=problem,
         saddle=saddle,
-        x_sq=x_sq,
-        rows=rows,
+        x_sq=np.square(shares).sum(axis=0) / max(len(shares), 1),
+        rows=stated.jacobian(saddle.x) @ system.states,
         sums=coupling.constraints(saddle.x),
-        sum_rows=sum_rows,
-        objective=objective,
-        curvature=system.price_response,
+        sum_rows=coupling.jacobian(saddle.x) @ system.states,
+        objective=system.objective_gradient @ system.states,
+        curvature=system.prices,
         g=g,
         flat=system.flat,
     )

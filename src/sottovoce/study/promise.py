@@ -55,9 +55,11 @@ class Promise:
         settings |= {"each_row": each_row, "allow_undernoised": allow_undernoised}
         settings = {n: v for n, v in settings.items() if v is not None and v is not False}
         for name in sorted(settings.keys() - signature(chosen).parameters.keys()):
-            known = [m for m in ("joint", *REGISTERED) if name in signature(_planner(m)).parameters]
+            methods = [
+                m for m in ("joint", *REGISTERED) if name in signature(_planner(m)).parameters
+            ]
             raise InputError(
-                f"{name} needs method={' or '.join(map(repr, known))}, got method={method!r}: "
+                f"{name} needs method={' or '.join(map(repr, methods))}, got method={method!r}: "
                 "leave it out"
             )
         kind = self.hide or str(problem.privacy.get("hide", "trajectory"))

@@ -8,9 +8,8 @@ second half searches for the two states of one agent that F separates best:
 
 A sum moves by the agent's own contribution, so that the search is over its own two states. For a
 release of states the others' behaviours matter: adjacency fixes them to any, so a game puts them
-where they are worst. The search starts from many corners, climbs coordinate by coordinate with
-steps that halve, and turns the agent's own step towards the direction in which its outputs are
-steepest. Its result is attained: a lower bound on the supremum, never an estimate.
+where they are worst. The search climbs from many corners (L-BFGS-B). Its result is attained: a
+lower bound on the supremum, never an estimate.
 """
 
 from __future__ import annotations
@@ -23,6 +22,7 @@ from typing import Any, TypeAlias, final
 
 import numpy as np
 import scipy.sparse as sparse
+from scipy.optimize import minimize
 
 from sottovoce.formula.canonical import add
 from sottovoce.formula.derive import derivative
@@ -47,10 +47,7 @@ _BLOCK_STATES = 2**18  # evaluated at once: columns that fit the cache
 # tests/study/test_worst_pair.py demands for every problem there.
 _START_CANDIDATES = 512  # corners and random points, of which the most promising climb
 _CANDIDATES = 8  # that climb
-_HALVINGS = 9  # of the step length, from the whole width
-_SWEEPS = 6  # per step length, at most
-_SLOPE_STEP = 1e-4  # of the reach: the difference quotients that compare directions
-_LEAST_GAIN = 1.0 + 1e-9  # of a sweep, below which steps are halved
+_DIFFERENCE = 1e-5  # of a coordinate's width: of the difference quotients that climbing follows
 
 _Function: TypeAlias = Callable[..., list[Array]]
 
@@ -302,7 +299,7 @@ def worst_pair(outputs: ReleasedOutputs, columns: slice, reach: float) -> WorstP
     They are at most ``reach`` apart, in l2; ``columns`` are the agent's.
     """
     search = _Search(outputs, columns, reach)
-    begin, end = search.pairs(search.climb(search.draw_starts()))
+    begin, end = search.pairs(np.stack([search.climb(start) for start in search.draw_starts()]))
     shifts = outputs.shifts(begin, end)
     best = int(np.argmax(shifts))
     return WorstPair(
@@ -322,17 +319,10 @@ class _Search:
         longest = np.minimum(self.reach, width[columns])
         self.lower = np.append(outputs.lower, -longest)
         self.upper = np.append(outputs.upper, longest)
-        self.unit = np.append(width, longest)  # of a move along each coordinate
-        self.moving = np.flatnonzero(self.unit > 0)
-
-    def split(self, candidates: Array) -> tuple[Array, Array]:
-        """Return states and steps."""
-        states = self.outputs.lower.size
-        return candidates[:, :states], candidates[:, states:]
 
     def pairs(self, candidates: Array) -> tuple[Array, Array]:
         """Return both points of every pair; the second stays in the box, no further than reach."""
-        points, steps = self.split(candidates)
+        points, steps = np.split(candidates, [self.outputs.lower.size], axis=1)
         length = np.linalg.norm(steps, axis=1, keepdims=True)
         shrunk = steps * np.minimum(1.0, self.reach / np.where(length > 0, length, 1.0))
         end = points.copy()
@@ -340,9 +330,9 @@ class _Search:
         return points, end
 
     def score(self, candidates: Array) -> Array:
-        """Return the shift of every pair; NaN counts as nothing."""
+        """Return the shift of every pair; one without a value counts as nothing."""
         shifts = self.outputs.shifts(*self.pairs(candidates))
-        return np.where(np.isfinite(shifts), shifts, -np.inf)
+        return np.where(np.isfinite(shifts), shifts, 0.0)
 
     def draw_starts(self) -> Array:
         """Return the most promising of many corners and random points."""
@@ -356,51 +346,23 @@ class _Search:
         dim = inward.shape[1]
         axes = np.eye(dim)[generator.integers(dim, size=_START_CANDIDATES)]
         directions = np.where(generator.random((_START_CANDIDATES, 1)) < 0.5, inward, axes * inward)
-        candidates = np.hstack([points, self._scale_to_reach(directions)])
+        length = np.linalg.norm(directions, axis=1, keepdims=True)
+        steps = self.reach * directions / np.where(length > 0, length, 1.0)
+        candidates = np.clip(np.hstack([points, steps]), self.lower, self.upper)
         return candidates[np.argsort(self.score(candidates))[::-1][:_CANDIDATES]]
 
-    def climb(self, candidates: Array) -> Array:
-        """Move every candidate to its best neighbour until halved steps gain nothing more."""
-        scores = self.score(candidates)
-        for halving in range(_HALVINGS):
-            for _ in range(_SWEEPS):
-                before = scores.max()
-                candidates_of = [self._neighbours(one, 0.5**halving) for one in candidates]
-                shifts = self.score(np.concatenate(candidates_of)).reshape(len(candidates), -1)
-                for c, best in enumerate(np.argmax(shifts, axis=1)):
-                    if shifts[c, best] > scores[c]:
-                        candidates[c], scores[c] = candidates_of[c][best], shifts[c, best]
-                if scores.max() <= before * _LEAST_GAIN:
-                    break
-        return candidates
+    def climb(self, start: Array) -> Array:
+        """Follow difference quotients from one candidate to where no direction gains."""
+        unit = np.where(self.upper > self.lower, self.upper - self.lower, 1.0)
 
-    def _neighbours(self, candidate: Array, share: float) -> Array:
-        """Return candidates one coordinate away, and the same states with other steps."""
-        moved = np.tile(candidate, (4, self.moving.size, 1))
-        step, index = share * self.unit, np.arange(self.moving.size)
-        for k, value in enumerate((candidate - step, candidate + step, self.lower, self.upper)):
-            moved[k, index, self.moving] = np.clip(value, self.lower, self.upper)[self.moving]
-        turned = np.tile(candidate, (3, 1))
-        steps = self.split(turned)[1]
-        steps[:2], steps[2] = self._scale_to_reach(self._steepest_directions(candidate)), -steps[2]
-        return np.concatenate([moved.reshape(-1, candidate.size), turned])
+        def placed(share: Array) -> Array:
+            return np.clip(self.lower + share * unit, self.lower, self.upper)
 
-    def _steepest_directions(self, candidate: Array) -> Array:
-        """Return both directions along which the outputs are steepest at the pair's middle."""
-        begin, end = self.pairs(candidate[np.newaxis])
-        middle = (begin[0] + end[0]) / 2.0
-        position = middle[self.columns]
-        inward_sign = np.where(position - self.low < self.high - position, 1.0, -1.0)
-        step = np.minimum(_SLOPE_STEP * self.reach, (self.high - self.low) / 2.0) * inward_sign
-        around = np.tile(middle, (step.size + 1, 1))
-        around[1:, self.columns] += np.diag(step)
-        values = self.outputs(around) / self.outputs.sigma
-        slopes = (values[1:] - values[0]) / np.where(step == 0.0, np.inf, step)[:, np.newaxis]
-        if not np.isfinite(slopes).all():
-            return self.split(candidate[np.newaxis])[1]
-        first = np.linalg.svd(slopes.T, full_matrices=False)[2][0]
-        return np.stack([first, -first])
+        def loss(share: Array) -> tuple[float, Array]:
+            step = np.where(share < 0.5, _DIFFERENCE, -_DIFFERENCE)
+            scores = self.score(placed(np.vstack([share, share + np.diag(step)])))
+            return -float(scores[0]), (scores[0] - scores[1:]) / step
 
-    def _scale_to_reach(self, directions: Array) -> Array:
-        length = np.linalg.norm(directions, axis=1, keepdims=True)
-        return np.asarray(self.reach * directions / np.where(length > 0, length, 1.0))
+        bounds = [(0.0, 1.0)] * start.size
+        climbed = minimize(loss, (start - self.lower) / unit, jac=True, bounds=bounds)
+        return max(start, placed(climbed.x), key=lambda one: float(self.score(one[np.newaxis])[0]))

@@ -226,10 +226,7 @@ class Authorization:
         self.unreadable = 0
         self._loaded = self._stamps()
         self._list = self.keys / "revoked.txt"
-        try:
-            self._stamp = _stamp(self._list)  # before it is read, so that no change is missed
-        except OSError as error:
-            raise DiskError(f"{self._list} must be readable, got: {error.strerror}") from None
+        self._stamp: tuple[int, int, int] | None = None  # the first ``reload`` reads it again
         self._revoked = revoked(keys)
         self._current_at = time.monotonic()
         self._readable = True

@@ -128,28 +128,26 @@ class Samples:
         self._last: deque[Record] = deque(maxlen=WINDOW)
         self._pace: deque[tuple[float, int]] = deque(maxlen=WINDOW + 1)
 
+    def after(self, seen: int) -> dict[str, Any]:
+        """Return where the run is, and the points after a round, as the page gets them."""
+        began, first = self._pace[0] if self._pace else (0.0, 0)
+        now, last = self._pace[-1] if self._pace else (0.0, 0)
+        return {
+            "round": self._round,
+            "rate": round((last - first) / (now - began), 1) if now > began else 0.0,
+            "averaged": len(self._last),  # releases that the latest mean is of
+            "points": self.points[self.points[:, 0] > seen].tolist(),
+        }
+
     @property
-    def round(self) -> int:
+    def _round(self) -> int:
         """The round that was sampled last, 0 before the first."""
         return self._last[-1].k if self._last else 0
-
-    @property
-    def averaged(self) -> int:
-        """How many releases the latest mean is of."""
-        return len(self._last)
-
-    @property
-    def rate(self) -> float:
-        """Rounds per second over the last samples."""
-        if not self._pace:
-            return 0.0
-        (began, first), (now, last) = self._pace[0], self._pace[-1]
-        return (last - first) / (now - began) if now > began else 0.0
 
     def add(self, last: Record | None) -> None:
         """Take the last round that is durable and sent in: another may yet come out anew."""
         self._pace.append((time.monotonic(), 0 if last is None else last.k))
-        if last is None or last.k == self.round:
+        if last is None or last.k == self._round:
             return
         self._last.append(replace(last, parts=()))  # contributions are not to be kept
         prices = np.array([one.price[:SHOWN] for one in self._last])

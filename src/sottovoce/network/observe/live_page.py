@@ -1,9 +1,8 @@
-"""The live page of a cloud: its static files, server-sent events, and a local link."""
+"""The live page of a cloud: its static files, their data as JSON, and a local link."""
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import hmac
 import math
 import os
@@ -23,27 +22,16 @@ from aiohttp import web
 from sottovoce.errors import SottovoceError
 from sottovoce.network.config import RunConfig
 from sottovoce.network.identity.tls import OPERATOR, client_context
-from sottovoce.network.observe.charts import (
-    TICK_SECONDS,
-    Samples,
-    ShownConstraints,
-    about,
-)
-from sottovoce.network.observe.operator_pages import Facts, Metrics
+from sottovoce.network.observe.charts import TICK_SECONDS, Samples, ShownConstraints, about
+from sottovoce.network.observe.operator_pages import Facts
 from sottovoce.network.protocol.actions import Record
-from sottovoce.network.transport.server import (
-    Connection,
-    Handler,
-    Server,
-    connection_of,
-    require_role,
-)
+from sottovoce.network.transport.server import Handler, Server, require_role
 from sottovoce.privacy.ledger import Ledger
 from sottovoce.privacy.noise_plan import NoisePlan
 from sottovoce.privacy.standing import Account
 from sottovoce.privacy.statement import down, up
 
-STATUS_SECONDS: Final = 1.0  # how old a status may be: a fleet takes time to count
+STATUS_SECONDS: Final = 0.5  # how old a status may be: a fleet takes time to count
 
 LEDGER_SECONDS: Final = 60.0
 """The ledger is read again after this time: another run may spend from it too."""
@@ -51,14 +39,8 @@ LEDGER_SECONDS: Final = 60.0
 LISTED: Final = 100  # agents listed: those that have the least left, or spend the most
 DIGITS: Final = 5
 
-RETRY: Final = b"retry: 2000\n\n"
-"""How soon a browser comes back after the connection is lost, milliseconds."""
-
-VIEWERS: Final = 6
-"""At a time; a certificate has eight connections, and each page needs another for its files."""
-
-SLOW_SECONDS: Final = 10.0  # how long a viewer may leave events unread; then it is dropped
-CLOSE_SECONDS: Final = 1.0  # how long the last events may take to leave
+CLOSE_SECONDS: Final = 1.5
+"""How long the end waits for open pages, which ask once a second, to learn of it."""
 
 POLICY: Final = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
@@ -94,22 +76,22 @@ TYPES: Final = {
 @final
 @dataclass(eq=False, repr=False)
 class Live:
-    """Samples a run by the clock, and tells every viewer what is new to it."""
+    """Samples a run by the clock, and answers every page that asks what is new to it."""
 
-    metrics: Metrics
     ledger: Ledger | None
     facts: Callable[[], Facts]  # who is there, and what is wrong
 
     def __post_init__(self) -> None:
-        self._about = b""  # nothing before the first run
+        self._about: dict[str, Any] = {}  # nothing before the first run
         self._plan: NoisePlan
         self._samples: Samples
         self._sample: Callable[[], Record | None]
-        self._status = self._budget = b""
+        self._status: dict[str, Any] = {}
+        self._budget: dict[str, Any] = {}
         self._status_due = self._budget_due = 0.0
+        self._asked = -math.inf  # when a page did last
+        self._over = False
         self._files = {name: (_FILES / name).read_bytes() for name in TYPES}
-        self._viewers: set[Connection] = set()
-        self._over = asyncio.Event()
 
     def begin(
         self, plan: NoisePlan, config: RunConfig, sample: Callable[[], Record | None]
@@ -117,19 +99,13 @@ class Live:
         """Follow a run; ``sample`` returns its last round that was sent, None before the first."""
         constraints = ShownConstraints.of(plan)
         self._plan, self._samples, self._sample = plan, Samples(constraints), sample
-        self._about = event("run", about(plan, config, constraints))
-        self._budget_due = 0.0
-
-    @property
-    def viewers(self) -> int:
-        """How many pages are open."""
-        return len(self._viewers)
+        self._about, self._budget_due = about(plan, config, constraints), 0.0
 
     def add_to(self, server: Server) -> None:
         """Add the page to a server."""
         server.index = self._file
         server.app.router.add_get("/page/{name}", self._file)
-        server.app.router.add_get("/events", self._events)
+        server.app.router.add_get("/data", self._data)
 
     async def run(self) -> None:
         """Take samples for as long as the cloud runs."""
@@ -139,17 +115,12 @@ class Live:
                 self._samples.add(self._sample())
 
     async def close(self) -> None:
-        """Tell the viewers how it ended, and let them go, within a second."""
+        """Let open pages ask how it ended."""
         if self._about:
             self._samples.add(self._sample())
-        self._status_due = 0.0
-        self._over.set()
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(CLOSE_SECONDS):
-                while self._viewers:
-                    await asyncio.sleep(0.01)
-        for viewer in self._viewers:
-            viewer.abort()
+        self._over, self._status_due = True, 0.0
+        if time.monotonic() < self._asked + CLOSE_SECONDS:
+            await asyncio.sleep(CLOSE_SECONDS)
 
     async def _file(self, request: web.Request) -> web.StreamResponse:
         require_role(request, OPERATOR)
@@ -160,87 +131,28 @@ class Live:
             body=self._files[name], content_type=TYPES[name], charset="utf-8", headers=HEADERS
         )
 
-    async def _events(self, request: web.Request) -> web.StreamResponse:
+    async def _data(self, request: web.Request) -> web.StreamResponse:
+        """Answer with what is new to a page that knows a run up to the round ``seen``."""
         require_role(request, OPERATOR)
-        viewer = connection_of(request)
-        if len(self._viewers) >= VIEWERS:
-            self.metrics.turned_away["viewer"] += 1
-            raise web.HTTPServiceUnavailable(text=f"{VIEWERS} pages are open already: close one")
-        self._viewers.add(viewer)
-        try:
-            answer = web.StreamResponse(headers=HEADERS | {"Content-Type": "text/event-stream"})
-            await answer.prepare(request)
-            viewer.due = math.inf  # nothing more is asked for on this connection
-            viewer.refuse = lambda code: self._turn_away(viewer)
-            with contextlib.suppress(ConnectionError):
-                await self._follow(viewer, answer)
-        finally:
-            self._viewers.discard(viewer)
-        return answer
-
-    async def _follow(self, viewer: Connection, answer: web.StreamResponse) -> None:
-        """Send what is new to a viewer until the end, and never more than it reads."""
-        texts, seen, about = (b"", b""), 0, b""
-        await answer.write(RETRY)
-        while True:
-            over, sent = self._over.is_set(), texts
-            opening = b"" if about == self._about else self._about  # another run of a series
-            about, seen = self._about, 0 if opening else seen
-            texts = self._current_status(), await self._current_budget()
-            fresh = [text for text in texts if text not in sent]
-            chunk = b"".join([opening, self._rounds(seen), *fresh, event("end", {}) * over])
-            seen = self._samples.round if self._about else 0
-            try:
-                async with asyncio.timeout(SLOW_SECONDS):
-                    await answer.write(chunk)
-                    while viewer.backlog:  # aiohttp itself waits for large texts only
-                        await asyncio.sleep(TICK_SECONDS)
-            except TimeoutError:
-                self._turn_away(viewer)
-                return
-            if over:
-                return
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._over.wait(), TICK_SECONDS)
-
-    def _turn_away(self, viewer: Connection) -> None:
-        self.metrics.turned_away["viewer"] += 1
-        self._viewers.discard(viewer)
-        viewer.abort()
-
-    def _rounds(self, seen: int) -> bytes:
-        """Where the run is, and the points that a page has not seen yet."""
-        if not self._about:
-            return b""
-        samples = self._samples
-        rounds = {
-            "round": samples.round,
-            "rate": round(samples.rate, 1),
-            "averaged": samples.averaged,
-            "points": samples.points[samples.points[:, 0] > seen].tolist(),
-        }
-        return event("rounds", rounds)
-
-    def _current_status(self) -> bytes:
-        if time.monotonic() >= self._status_due:
-            self._status_due = time.monotonic() + STATUS_SECONDS
-            facts = self.facts().listed()
-            del facts["price"]  # there may be thousands; charts show the first
-            self._status = event("status", facts)
-        return self._status
-
-    async def _current_budget(self) -> bytes:
-        if self._about and time.monotonic() >= self._budget_due:
-            self._budget_due = time.monotonic() + LEDGER_SECONDS
-            self._budget = event(
-                "budget", await asyncio.to_thread(budget_rows, self._plan, self.ledger)
-            )
-        return self._budget
-
-
-def event(name: str, data: Any) -> bytes:
-    """Return a server-sent event; JSON has no line breaks of its own."""
-    return b"event: %b\ndata: %b\n\n" % (name.encode(), msgspec.json.encode(data))
+        self._asked = now = time.monotonic()
+        if now >= self._status_due:
+            self._status_due = now + STATUS_SECONDS
+            self._status = self.facts().listed()
+            del self._status["price"]  # there may be thousands; charts show the first
+        page: dict[str, Any] = {"status": self._status, "over": self._over}
+        if self._about:
+            if now >= self._budget_due:
+                self._budget_due = now + LEDGER_SECONDS
+                self._budget = await asyncio.to_thread(budget_rows, self._plan, self.ledger)
+            known, seen = request.query.get("run"), request.query.get("seen", "")
+            same = known == self._about["run"] and seen.isdecimal()
+            page |= {
+                "run": None if same else self._about,
+                "rounds": self._samples.after(int(seen) if same else 0),
+                "budget": self._budget,
+            }
+        body = msgspec.json.encode(page)
+        return web.Response(body=body, content_type="application/json", headers=HEADERS)
 
 
 def budget_rows(plan: NoisePlan, ledger: Ledger | None) -> dict[str, Any]:
@@ -319,7 +231,7 @@ class PageLink:
     async def __aenter__(self) -> Self:
         app = web.Application(middlewares=[self._guarded])
         app.router.add_get("/open/{token}", self._open, allow_head=False)
-        for path in ("/", "/events", "/page/{name}"):
+        for path in ("/", "/data", "/page/{name}"):
             app.router.add_get(path, self._pass_on, allow_head=False)
         # No access log: its lines would hold the token.
         self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
@@ -359,18 +271,12 @@ class PageLink:
             raise web.HTTPForbidden(
                 text="open the page by the link that was printed; it works once"
             )
-        answer = web.StreamResponse()
         try:
-            async with self._client.get(self._cloud + request.path) as page:
-                answer.set_status(page.status)
-                answer.headers.update({k: v for k, v in page.headers.items() if k in _PASSED_ON})
-                await answer.prepare(request)
-                async for part in page.content.iter_any():
-                    await answer.write(part)
+            async with self._client.get(self._cloud + request.path_qs) as page:
+                headers = {k: v for k, v in page.headers.items() if k in _PASSED_ON}
+                return web.Response(status=page.status, body=await page.read(), headers=headers)
         except (aiohttp.ClientError, OSError):
-            if not answer.prepared:
-                raise web.HTTPBadGateway(text="the cloud is not there") from None
-        return answer
+            raise web.HTTPBadGateway(text="the cloud is not there") from None
 
     @property
     def _cookie(self) -> str:

@@ -28,11 +28,13 @@ from sottovoce.network.transport.server import require_role
 FATAL: Final = "failed"
 """The code of a run that has ended with an error: a restart may help; it does not end a stall."""
 
+ENDED_WRONG: Final = "the run has ended with an error: see the log"
+
 BUCKETS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
 """Upper ends of the round latency histogram, seconds."""
 
 TURNED_AWAY: Final = ("accept", "address", "certificate", "crowd", "descriptors", "flood",
-                      "handshake", "pages", "request", "viewer")  # fmt: skip
+                      "handshake", "pages", "request")  # fmt: skip
 """Why a connection may be turned away."""
 
 STALE_SECONDS: Final = 10.0
@@ -57,9 +59,10 @@ class Metrics:
         self.refused: Counter[str] = Counter()
         self.turned_away: Counter[str] = Counter()
         self.held = 0
+        self.registry = CollectorRegistry()
         self.round_seconds = Histogram(
             "sottovoce_round_seconds", "Time from one round to the next.", buckets=BUCKETS,
-            registry=None,
+            registry=self.registry,
         )  # fmt: skip
         self.start()
 
@@ -69,10 +72,8 @@ class Metrics:
         return time.perf_counter() - self._marked
 
     def page(self) -> bytes:
-        """Return the time of rounds as Prometheus reads it."""
-        registry = CollectorRegistry()
-        registry.register(self.round_seconds)
-        return generate_latest(registry)
+        """Return all figures as Prometheus reads them."""
+        return generate_latest(self.registry)
 
     def start(self) -> None:
         """The cloud listens from now on."""
@@ -122,11 +123,11 @@ class Facts:
     series: dict[str, Any] | None = None  # its runs, where there is one
 
     @property
-    def troubles(self) -> list[dict[str, str]]:
-        """What is wrong, for machines and for people; nothing if the cloud is healthy."""
+    def troubles(self) -> dict[str, str]:
+        """What is wrong: the reason of every code; nothing if the cloud is healthy."""
         unread, waited = self.unread_seconds, self.seconds_since_round
         checks = (
-            (FATAL, self.failed, "the run has ended with an error: see the log"),
+            (FATAL, self.failed, ENDED_WRONG),
             (
                 "stale-revocations",
                 unread > STALE_SECONDS,
@@ -140,11 +141,12 @@ class Facts:
                 f"{self.missing} agents are absent: see /status",
             ),
         )
-        return [{"code": code, "reason": reason} for code, wrong, reason in checks if wrong]
+        return {code: reason for code, wrong, reason in checks if wrong}
 
     def listed(self) -> dict[str, Any]:
         """Return everything, for a page."""
-        return asdict(self) | {"troubles": self.troubles}
+        troubles = [{"code": code, "reason": text} for code, text in self.troubles.items()]
+        return asdict(self) | {"troubles": troubles}
 
 
 @final
@@ -152,21 +154,12 @@ class Pages(Collector):
     """Answers to GET from the run as it is now; also a collector of Prometheus."""
 
     def __init__(self, keys: Path, metrics: Metrics, facts: Callable[[], Facts]) -> None:
-        self._facts = facts
-        self._keys = keys
-        self._registry = CollectorRegistry()
-        self._registry.register(metrics.round_seconds)
-        self._registry.register(self)
+        self._facts, self._keys, self._metrics = facts, keys, metrics
 
     def add_to(self, app: web.Application) -> None:
         """Add the pages to a server."""
-        app.router.add_get("/healthz", self._healthz)
         app.router.add_get("/metrics", self._metrics_page)
         app.router.add_get("/status", self._status)
-
-    def metrics(self) -> bytes:
-        """Return the run's figures as Prometheus reads them."""
-        return generate_latest(self._registry)
 
     def describe(self) -> Iterable[Metric]:
         """Name nothing in advance: a run has facts once it has begun."""
@@ -204,26 +197,17 @@ class Pages(Collector):
             if (value := series.get(name)) is not None:
                 yield GaugeMetricFamily(f"sottovoce_series_{name}", text, value=value)
 
-    async def _healthz(self, _: web.Request) -> web.Response:
-        return health_answer(self._facts().troubles)
-
     async def _metrics_page(self, request: web.Request) -> web.Response:
         require_role(request, OPERATOR)
-        return _figures(self.metrics())
+        return _figures(self._metrics.page())
 
     async def _status(self, request: web.Request) -> web.Response:
         require_role(request, OPERATOR)
         return web.json_response(self._facts().listed())
 
 
-def health_answer(troubles: Sequence[dict[str, str]]) -> web.Response:
-    """Answer /healthz: each trouble with its code and reason."""
-    page = {"healthy": not troubles, "troubles": troubles}
-    return web.json_response(page, status=503 if troubles else 200)
-
-
 async def serve_health(
-    listen: tuple[str, int], troubles: Callable[[], Sequence[str]], metrics: Callable[[], bytes]
+    listen: tuple[str, int], troubles: Callable[[], Iterable[str]], metrics: Callable[[], bytes]
 ) -> web.AppRunner:
     """Answer GET on /livez, /readyz and /metrics until the runner's cleanup; or raise BusyError."""
 
@@ -231,7 +215,7 @@ async def serve_health(
         return _codes([code for code in troubles() if code == FATAL])
 
     async def ready(_: web.Request) -> web.Response:
-        return _codes(troubles())
+        return _codes(list(troubles()))
 
     async def figures(_: web.Request) -> web.Response:
         return _figures(metrics())

@@ -31,6 +31,7 @@ from sottovoce.network.protocol.codec import (
     Integers,
     MalformedError,
     finite,
+    known_floats,
     pack,
     pack_whole,
     unpack,
@@ -178,9 +179,9 @@ class AgentMachine(ClientMachine):
 
     def _round(self, message: Round) -> list[Action]:
         memory, k = self.memory, message.round
-        x, answer, proximal = map(unpack, (memory.x, memory.answer, memory.proximal))
-        now = (k, x, answer, unpack(message.price), unpack(message.y))
-        step = self._steps(*now, proximal=proximal, since=memory.round + 1)
+        known = (memory.x, memory.answer, message.price, message.y, memory.proximal)
+        *now, proximal = map(known_floats, known)
+        step = self._steps(k, *now, proximal=proximal, since=memory.round + 1)
         state = pack(step.x)
         self.memory = replace(
             memory,

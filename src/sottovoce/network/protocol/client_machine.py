@@ -33,6 +33,9 @@ class ClientPhase(IntEnum):
     STOPPED = auto()
 
 
+CONVERSING: Final = (ClientPhase.GREETING, ClientPhase.WAITING)
+"""Phases in which more is to be heard on a connection."""
+
 TRANSITIONS: Final = {
     (ClientPhase.OFFLINE, "connected"): ClientPhase.GREETING,  # hello is sent
     (ClientPhase.GREETING, "welcome"): ClientPhase.WAITING,  # save, then send what is contributed
@@ -88,11 +91,6 @@ class ClientMachine(ABC):
     @abstractmethod
     def _done(self, done: Done) -> list[Action]:
         """The run is over."""
-
-    @property
-    def conversing(self) -> bool:
-        """Whether more is to be heard on the connection."""
-        return self.phase in (ClientPhase.GREETING, ClientPhase.WAITING)
 
     def connected(self) -> list[Action]:
         """A connection is open."""
@@ -150,8 +148,9 @@ class ClientMachine(ABC):
             return self._stop(Code.HALTED, "the cloud released two different rounds of one number")
         if message.round <= k:
             return []
-        complete = len(message.receipt) == RECEIPT
-        if not (complete and self._prices.holds(message.price) and self._entries.holds(message.y)):
+        complete = len(message.receipt) == RECEIPT and len(message.y) == self._entries.size
+        entries = not message.y or self._entries.holds(message.y)
+        if not (complete and entries and self._prices.holds(message.price)):
             raise MalformedError("a round must hold finite numbers, as many as were announced")
         return self._round(message)
 

@@ -139,7 +139,7 @@ class CloudMachine:
         self._awaited = here if awaited is None else awaited
         self._empty = 0  # deadlines without a contribution
         self._collected = Collected(setup.agents, self._awaited)
-        self._used: dict[int, Part] = {}
+        self._used: dict[int, Part] | None = None  # by a party's first agent, once it is needed
         self._silent = dict(silent or {})
         self._clock, self._applied_at = clock, -math.inf
         if last is not None:
@@ -266,9 +266,9 @@ class CloudMachine:
 
     def _keep(self, record: Record) -> None:
         self.last = record
-        self._silent = {a: self._silent.get(a, self.round - 1) for a in record.held}
-        self.round = record.k + 1
-        self._used = {part.party.agents[0]: part for part in record.parts}
+        if record.held or self._silent:
+            self._silent = {a: self._silent.get(a, self.round - 1) for a in record.held}
+        self.round, self._used = record.k + 1, None
 
     def _move(self, event: str) -> None:
         self.phase = self.transitions[self.phase, event]
@@ -354,7 +354,7 @@ class CloudMachine:
             used = sent if len(message.values) == 8 * party.sums.size else None
         else:
             sent = message.x if isinstance(message, State) else message.values
-            used = party.range.nearest(sent)
+            used = sent if party.range.holds(sent) else party.range.nearest(sent)
         gaps = () if isinstance(message, State) else tuple(message.missed)
         # All gaps must be the party's own, and not of rounds to come.
         plausible = not gaps or all(
@@ -385,9 +385,10 @@ class CloudMachine:
             actions.append(Wait(k=self.round))
         # Who missed the last deadline, and has not come back, is not waited for.
         gone = self.last.held if self._straggler == "fallback" and self.last else frozenset()
-        complete = self._collected.complete(gone, self._speakers.keys())
-        if complete and self.phase is CloudPhase.COLLECTING:
-            actions += self._full(self._collected.parts, self._collected.missing, session.agents)
+        if self._collected.lacking <= len(gone) and self.phase is CloudPhase.COLLECTING:
+            missing = self._collected.missing
+            if missing <= gone - self._speakers.keys():
+                actions += self._full(self._collected.parts, missing, part.party.agents)
         return actions
 
     def _repeat(self, session: Session, part: Part, record: Record) -> list[Action]:
@@ -399,6 +400,8 @@ class CloudMachine:
         again = Send(peers=(session.peer,), message=self._message(part.party, record))
         if not record.held.isdisjoint(session.agents):
             return [*self._object(session, Code.LATE), again]
+        if self._used is None:
+            self._used = {part.party.agents[0]: part for part in record.parts}
         used = self._used.get(session.agents[0])
         if used is None or used.party.agents != session.agents or used.data == part.data:
             return [again]

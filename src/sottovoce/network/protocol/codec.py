@@ -46,17 +46,14 @@ SMALLEST: Final = sys.float_info.min
 
 _FEW: Final = 16  # up to here numbers one by one cost less than one call of NumPy
 
-_encoder = msgpack.Encoder()
-
 
 @final
 class MalformedError(ValueError):
     """Bytes that are no message; it never quotes them."""
 
 
-def encode(message: FromAgent | FromCloud | ToHelper | FromHelper) -> bytes:
-    """Return the frame of a message."""
-    return _encoder.encode(message)
+encode: Callable[[FromAgent | FromCloud | ToHelper | FromHelper], bytes] = msgpack.Encoder().encode
+"""Returns the frame of a message."""
 
 
 def _decode(decoder: msgpack.Decoder[Decoded], frame: bytes) -> Decoded:
@@ -77,6 +74,10 @@ decode_from_helper: Callable[[bytes], FromHelper] = partial(_decode, msgpack.Dec
 def pack(values: Floats) -> bytes:
     """Return a vector as little-endian float64 bytes."""
     return np.asarray(values, dtype=_LITTLE).tobytes()
+
+
+known_floats: Callable[[bytes], Floats] = partial(np.frombuffer, dtype=_LITTLE)
+"""Returns the vector that ``pack`` wrote, where that is known."""
 
 
 def unpack(data: bytes) -> Floats:
@@ -129,10 +130,11 @@ class Box:
         self._kind = np.dtype("<i8" if lower.dtype == np.int64 else "<f8")
         self._numbers = struct.Struct(f"<{lower.size}{'q' if lower.dtype == np.int64 else 'd'}")
         self._pairs = tuple(zip(lower.tolist(), upper.tolist(), strict=True))
+        self.size = self._numbers.size  # in bytes
 
     def holds(self, data: bytes) -> bool:
         """Whether the bytes are a vector of this length within the bounds."""
-        if len(data) != self._numbers.size:
+        if len(data) != self.size:
             return False
         # A comparison with NaN is false, so both ways refuse it together with infinities.
         if len(self._pairs) > _FEW:
@@ -154,7 +156,7 @@ class Box:
         """
         if self.holds(data):
             return data
-        if len(data) != self._numbers.size:
+        if len(data) != self.size:
             return None
         v = np.frombuffer(data, dtype=self._kind)
         clipped = np.where(v < self._lower, self._lower, np.where(v > self._upper, self._upper, v))

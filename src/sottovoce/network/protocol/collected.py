@@ -5,7 +5,7 @@ A gap is rounds that an agent's average lacks, because other contributions of it
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Sequence, Set
+from collections.abc import Container, Iterable, Sequence
 from typing import Final, final
 
 import numpy as np
@@ -30,13 +30,8 @@ class Collected:
         others = [a not in awaited for a in range(1, agents + 1)]
         self._others = np.array(others, dtype=np.bool_)
         self._known = self._others.copy()
-        self._awaited = self._missing = agents - sum(others)
+        self._awaited = self.lacking = agents - sum(others)
         self._parts: dict[int, Part] = {}  # by a party's first agent: parties are disjoint
-
-    def complete(self, gone: Set[int], present: Set[int]) -> bool:
-        """Whether every awaited agent has contributed, but for those who are gone, not present."""
-        lacking = self._missing
-        return lacking == 0 or (0 < lacking <= len(gone) and self.missing <= gone - present)
 
     @property
     def parts(self) -> tuple[Part, ...]:
@@ -45,15 +40,15 @@ class Collected:
 
     @property
     def missing(self) -> frozenset[int]:
-        """Who is missing, from 1."""
-        if not self._missing:
+        """Who is missing, from 1: ``lacking`` agents."""
+        if not self.lacking:
             return frozenset()
         return frozenset((np.flatnonzero(~self._known) + 1).tolist())
 
     def clear(self) -> None:
         """Begin a new round."""
         self._known[:] = self._others
-        self._missing = self._awaited
+        self.lacking = self._awaited
         self._parts.clear()
 
     def put(self, part: Part) -> bool:
@@ -62,24 +57,24 @@ class Collected:
         before = self._parts.get(party.agents[0])
         if before is not None and before.party.agents == party.agents:
             return before.data == part.data
-        if self.contributed(party.places):
+        if np.count_nonzero(self._known[party.places]):
             taken = set(party.agents)
             for other in self.parts:
                 if not taken.isdisjoint(other.party.agents):
                     self._forget(other)
         self._parts[party.agents[0]] = part
         self._known[party.places] = True
-        self._missing -= len(party.agents)
+        self.lacking -= len(party.agents)
         return True
 
     def _forget(self, part: Part) -> None:
         del self._parts[part.party.agents[0]]
         self._known[part.party.places] = False
-        self._missing += len(part.party.agents)
+        self.lacking += len(part.party.agents)
 
     def contributed(self, places: slice | Integers) -> bool:
         """Whether one of these agents, from 0, has contributed."""
-        return bool(self._known[places].any())
+        return bool(np.count_nonzero(self._known[places]))
 
 
 @final

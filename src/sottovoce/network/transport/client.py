@@ -50,21 +50,14 @@ class Client(Generic[Message]):
         self._context = client_context(self.keys)
         self._failures = 0
         self._socket: aiohttp.ClientWebSocketResponse | None = None
-        self._sending: set[asyncio.Task[None]] = set()
-
-    async def send(self, data: bytes) -> None:
-        """Send on the connection there is; what it loses is sent again on the next."""
-        try:
-            if self._socket is not None:
-                await self._socket.send_bytes(data)
-        except (aiohttp.ClientError, OSError):
-            return  # the reading side notices
 
     def post(self, data: bytes) -> None:
-        """Send without waiting, in the order of the calls."""
-        task = asyncio.create_task(self.send(data))
-        self._sending.add(task)
-        task.add_done_callback(self._sending.discard)
+        """Send on the connection there is; what it loses is sent again on the next."""
+        if self._socket is not None:
+            # One step writes all; the next would wait for a slow reader. The reading side notices
+            # where the connection is lost.
+            with suppress(StopIteration, aiohttp.ClientError, OSError):
+                self._socket.send_bytes(data).send(None)
 
     async def serve(
         self,
@@ -90,7 +83,8 @@ class Client(Generic[Message]):
                 before = progress()
                 await self._connect(session)
                 if self._socket is not None:
-                    await self._converse(self._socket, hear)
+                    # As a task of its own, which a message wakes without all that waits for it.
+                    await asyncio.create_task(self._converse(self._socket, hear))
                     self._socket = None
                 lost()
                 if done():

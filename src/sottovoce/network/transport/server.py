@@ -382,7 +382,9 @@ class Server:
         loop = asyncio.get_running_loop()
         hello = loop.call_later(HELLO_SECONDS, self._refuse, peer, Code.SILENT)
         try:
-            return await channel.serve(partial(self._hear, peer), partial(self._refuse, peer))
+            # As a task of its own, which a message wakes without all that waits for its end.
+            serving = channel.serve(partial(self._hear, peer), partial(self._refuse, peer))
+            return await asyncio.create_task(serving)
         finally:
             hello.cancel()
             self.machine.disconnect(peer)

@@ -12,7 +12,7 @@ column per row.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import final
 
 import numpy as np
@@ -21,7 +21,7 @@ from numpy.typing import ArrayLike, NDArray
 from sottovoce.errors import ProblemError
 from sottovoce.formula.canonical import multiply, split_constant, substitute, subtract
 from sottovoce.formula.derive import gradient
-from sottovoce.formula.expression import ZERO, Expression, Relation, expression, symbol
+from sottovoce.formula.expression import ZERO, Expression, Relation, number, symbol
 from sottovoce.formula.parse import parse_constraint
 from sottovoce.problem.constraints import Constraint, FleetSum, Total, linear_total, total_over
 from sottovoce.problem.files.schema import ConstraintTable, SumTable, refusal
@@ -56,7 +56,11 @@ class ConstraintReader:
         pairs = zip(groups, agent_numbers(groups), strict=True)
         self._numbers = {g.name: numbers for g, numbers in pairs if g.name in public}
         self.alone = {s.name: s for g in groups if g.count == 1 for s in g.symbols}
-        self.constants = dict(_constants(numbers))
+        self.constants = {  # ``base`` for a number, ``base[2]`` for one of a list
+            f"{name}[{k + 1}]" if isinstance(value, list) else name: number(one)
+            for name, value in numbers.items()
+            for k, one in enumerate(value if isinstance(value, list) else [value])
+        }
         symbols = {s.name for g in groups for s in (*g.symbols, *g.parameters)}
         if taken := symbols & self.constants.keys():
             raise ProblemError(f"names must differ, got {min(taken)} in [public] too: rename one")
@@ -183,16 +187,6 @@ class ConstraintReader:
         except ProblemError as error:
             raise refusal(where, str(error)) from None
         return stated
-
-
-def _constants(numbers: Mapping[str, float | list[float]]) -> Iterator[tuple[str, Expression]]:
-    """What texts may name: ``base`` for a number, ``base[2]`` for one of a list."""
-    for name, value in numbers.items():
-        if not isinstance(value, list):
-            yield name, expression(value)
-            continue
-        for place, one in enumerate(value):
-            yield f"{name}[{place + 1}]", expression(one)
 
 
 def _fleet_weights(table: Table, numbers: range) -> Weights:

@@ -80,10 +80,8 @@ def _files(problem: Problem, agents: Collection[int]) -> dict[str, str]:
         fleets.append(table)
         if columns:
             files[f"{group.name}.csv"] = write_table(columns)
-    constraints, tables = _constraint_tables(problem, first_of)
-    files |= tables
-    sums, cost, tables = _cost_tables(problem, first_of)
-    files |= tables
+    constraints = _constraint_tables(problem, first_of, files)
+    sums, cost = _cost_tables(problem, first_of, files)
     files["problem.toml"] = _toml(
         {
             "format": FORMAT,
@@ -104,11 +102,10 @@ def _files(problem: Problem, agents: Collection[int]) -> dict[str, str]:
 
 
 def _constraint_tables(
-    problem: Problem, first_of: Mapping[str, int]
-) -> tuple[list[ConstraintTable], dict[str, str]]:
-    """The constraints, and the files of their weights."""
+    problem: Problem, first_of: Mapping[str, int], files: dict[str, str]
+) -> list[ConstraintTable]:
+    """The constraints; ``files`` gets those of their weights."""
     constraints: list[ConstraintTable] = []
-    files: dict[str, str] = {}
     for j, constraint in enumerate((*problem.constraints, *problem.cloud.separable)):
         linear = as_matrix(constraint)
         if linear is not None:
@@ -116,9 +113,8 @@ def _constraint_tables(
             constraints.append(_family(constraint, "matrix", matrix=file))
             files[file] = write_table(matrix_columns(linear, problem.groups))
         elif constraint.sums:
-            weights, tables = _weight_tables(constraint, f"weights{j + 1}", first_of)
+            weights = _weight_tables(constraint, f"weights{j + 1}", first_of, files)
             constraints.append(_family(constraint, _left(constraint), weights=weights))
-            files |= tables
         else:
             constraints += [
                 ConstraintTable(
@@ -128,40 +124,37 @@ def _constraint_tables(
                 )
                 for row, g in enumerate(constraint.formulas)
             ]
-    return constraints, files
+    return constraints
 
 
 def _weight_tables(
-    family: Constraint, stem: str, first_of: Mapping[str, int]
-) -> tuple[dict[str, str], dict[str, str]]:
-    """The file of every fleet's weights in a family, and what these files hold."""
+    family: Constraint, stem: str, first_of: Mapping[str, int], files: dict[str, str]
+) -> dict[str, str]:
+    """The names of the files of every fleet's weights in a family, which join ``files``."""
     weighted = {part.group.name: part for part in family.sums if part.weights is not None}
     names = {name: f"{stem}-{name}.csv" for name in weighted}
-    return names, {
-        names[name]: write_table(fleet_columns(part, first_of[name]))
-        for name, part in weighted.items()
-    }
+    for name, part in weighted.items():
+        files[names[name]] = write_table(fleet_columns(part, first_of[name]))
+    return names
 
 
 def _cost_tables(
-    problem: Problem, first_of: Mapping[str, int]
-) -> tuple[list[SumTable], list[CostTable], dict[str, str]]:
-    """The public cost, the sums that it names, and the files of their weights."""
+    problem: Problem, first_of: Mapping[str, int], files: dict[str, str]
+) -> tuple[list[SumTable], list[CostTable]]:
+    """The sums that the public cost names, and the cost; ``files`` gets those of weights."""
     cost = problem.cloud.cost
     if cost is None:
-        return [], [], {}
+        return [], []
     sums: list[SumTable] = []
     names: list[Expression] = []
-    files: dict[str, str] = {}
     for k, family in enumerate(cost.families):
         name = f"sum{k + 1}"
-        weights, tables = _weight_tables(family, name, first_of)
+        weights = _weight_tables(family, name, first_of, files)
         sums.append(SumTable(name=name, expression=_left(family), weights=weights))
-        files |= tables
         rows = range(1, family.rows + 1)
         names += [symbol(name if family.rows == 1 else f"{name}[{r}]") for r in rows]
     formula = substitute(cost.formula, dict(zip(cost.symbols, names, strict=True)))
-    return sums, [CostTable(expression=write_expression(formula))], files
+    return sums, [CostTable(expression=write_expression(formula))]
 
 
 def _alone(group: Group) -> bool:

@@ -1,4 +1,4 @@
-"""Rival methods at equal privacy, a module each, in one form (``rival``).
+"""Rival methods at equal privacy, a module per family, in one form (``rival``).
 
 A module says its equations, its source and what was taken from memory of it; it offers runs with
 the noise of its own theorem and with that of the joint plan. It knows no command and no table, and
@@ -12,19 +12,13 @@ from importlib.resources import files
 
 from sottovoce.arguments import entries
 from sottovoce.errors import InputError
-from sottovoce.study.rivals import (
-    fixed_step,
-    hale_egerstedt,
-    han,
-    hhrw,
-    laplace_variant,
-    ndmd,
-    output_perturbation,
-)
+from sottovoce.study.rivals.dual_prices import HHRW, HINDSIGHT, NDMD
+from sottovoce.study.rivals.hale_egerstedt import LAPLACE, TIKHONOV
+from sottovoce.study.rivals.han import HAN
+from sottovoce.study.rivals.output_perturbation import OUTPUT
 from sottovoce.study.rivals.rival import Rival
 
-_MODULES = (hale_egerstedt, laplace_variant, hhrw, ndmd, han, output_perturbation, fixed_step)
-RIVALS = {module.RIVAL.name: module.RIVAL for module in _MODULES}  # all rivals by name
+RIVALS = {r.name: r for r in (TIKHONOV, LAPLACE, HHRW, NDMD, HAN, OUTPUT, HINDSIGHT)}  # by name
 
 
 def references(rivals: Iterable[Rival]) -> str:
@@ -38,9 +32,9 @@ def references(rivals: Iterable[Rival]) -> str:
 
 def rivals_of(names: Iterable[str]) -> list[Rival]:
     """Return rivals by their names, each once, or refuse a name."""
-    known = ", ".join(RIVALS)
-    chosen = entries("rivals", names, f"names among {known}")
+    every = ", ".join(RIVALS)
+    chosen = entries("rivals", names, f"names among {every}")
     for name in chosen:
         if not isinstance(name, str) or name not in RIVALS:
-            raise InputError(f"rivals must be among {known}, got {name!r:.60}")
+            raise InputError(f"rivals must be among {every}, got {name!r:.60}")
     return [RIVALS[name] for name in dict.fromkeys(chosen)]

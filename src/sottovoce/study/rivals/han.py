@@ -43,8 +43,8 @@ def quadratic_cost(problem: Problem) -> tuple[Array, Array]:
     """Return Q and c of a public cost with the gradient ``Q s + c``; refused if it has another."""
     sums = problem.cloud.sums
     if problem.rows or not sums.costs:
-        known = "constraints too" if sums.costs else "constraints alone"
-        raise InputError(f"it minimises a public cost of the sums and no more, got {known}")
+        others = "constraints too" if sums.costs else "constraints alone"
+        raise InputError(f"it minimises a public cost of the sums and no more, got {others}")
     Q, c = np.zeros((sums.count, sums.count)), np.zeros(sums.count)
     for term in sums.costs:
         rows, slopes = list(term.rows), gradient(term.formula, term.symbols)
@@ -109,12 +109,12 @@ def descend(task: RivalTask, cost: tuple[Array, Array], scale: float, report: Pr
 
 
 def _runs(task: RivalTask) -> Iterator[RivalRun]:
-    cost, change, label = quadratic_cost(task.problem), rival.change_per_round(task), RIVAL.label
+    cost, change, label = quadratic_cost(task.problem), rival.change_per_round(task), HAN.label
     lipschitz, moved = float(np.linalg.norm(cost[0], 2)), change.size * float(change.unit.max())
     scale = task.rounds * lipschitz * moved / task.strictest[0]
     for noise, plan, of in ((rival.OWN, None, scale), (rival.JOINT, task.plan, 0.0)):
         answers = partial(descend, task, cost, of)
-        yield RivalRun(noise=noise, label=label, rounds=task.rounds, plan=plan, answers=answers)
+        yield RivalRun(noise=noise, label=label, plan=plan, answers=answers)
 
 
-RIVAL = Rival(name="han", label="Han et al. 2017", cites="HanTopcuPappas2017", runs=_runs)
+HAN = Rival(name="han", label="Han et al. 2017", cites="HanTopcuPappas2017", runs=_runs)

@@ -46,19 +46,11 @@ def perturbed(task: RivalTask, sigma: Array, progress: Progress) -> Answers:
 def _runs(task: RivalTask) -> Iterator[RivalRun]:
     cloud = task.problem.cloud
     sigma = diameter_sigma(cloud.upper() - cloud.lower(), *task.strictest)
-    yield RivalRun(
-        noise=OWN,
-        label=RIVAL.label,
-        rounds=task.rounds,
-        plan=None,
-        answers=partial(perturbed, task, sigma),
-    )
+    answers = partial(perturbed, task, sigma)
+    yield RivalRun(noise=OWN, label=OUTPUT.label, plan=None, answers=answers)
 
 
-RIVAL = Rival(
-    name="output",
-    label="output",
-    cites="ChaudhuriMonteleoniSarwate2011",
-    side_information="all data",
-    runs=_runs,
-)
+OUTPUT = Rival(
+    name="output", label="output", cites="ChaudhuriMonteleoniSarwate2011",
+    side_information="all data", runs=_runs,
+)  # fmt: skip

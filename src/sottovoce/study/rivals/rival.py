@@ -11,16 +11,14 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from sottovoce.algorithm.algorithm import Algorithm, GradientSteps
-from sottovoce.algorithm.public_sum import Nearest, PublicSum
 from sottovoce.certificate.certificate import Certificate
 from sottovoce.certificate.contributions import sum_ranges
 from sottovoce.certificate.optimum import ReferenceOptimum, saddle_prices
-from sottovoce.errors import InputError
 from sottovoce.privacy.adjacency import Everything, radii
 from sottovoce.privacy.noise_plan import NoisePlan
 from sottovoce.problem.groups import Array
@@ -45,11 +43,6 @@ class RivalTask:
     runs: int  # independent runs, from ``seed``
     seed: int
     executor: object
-
-    def require_no_cost(self) -> None:
-        """Refuse a public cost, for methods that know constraints alone."""
-        if self.problem.cloud.cost is not None:
-            raise InputError("it knows constraints alone, got a public cost")
 
     @property
     def strictest(self) -> tuple[float, float]:
@@ -76,7 +69,6 @@ class RivalRun:
 
     noise: str  # whose, one of ``NOISES``
     label: str  # the method
-    rounds: int  # T
     plan: NoisePlan | None  # the released numbers and their noise; None if they are of another kind
     multipliers: bool = False  # whether prices are multipliers of stated constraints, not of sums
     answers: Callable[[Progress], Answers]  # carries all runs out
@@ -111,8 +103,7 @@ def algorithm_run(
 ) -> RivalRun:
     """Return the simulation of an algorithm under a plan."""
     return RivalRun(
-        noise=noise, label=label, rounds=task.rounds, plan=plan,
-        multipliers=isinstance(algorithm, GradientSteps),
+        noise=noise, label=label, plan=plan, multipliers=isinstance(algorithm, GradientSteps),
         answers=partial(simulated, task, plan, algorithm),
     )  # fmt: skip
 
@@ -140,19 +131,6 @@ def with_sigma(plan: NoisePlan, sigma: Array) -> NoisePlan:
     return replace(plan, outputs=tuple(replace(o, sigma=s) for o, s in pairs), certified=False)
 
 
-def price_runs(
-    task: RivalTask, label: str, sigma: Array, algorithm: Callable[[Array], Algorithm]
-) -> Iterator[RivalRun]:
-    """Yield an algorithm on noisy sums with its own noise, and with ours where that is less.
-
-    ``sigma`` is what its theorem asks for; ``algorithm`` has its constants for such noise.
-    """
-    ours = task.plan.released_sigma
-    yield algorithm_run(task, OWN, label, with_sigma(task.plan, sigma), algorithm(sigma))
-    if np.any(ours < sigma):
-        yield algorithm_run(task, JOINT, label, task.plan, algorithm(ours))
-
-
 class Change(NamedTuple):
     """How far adjacent behaviours of one agent move the sums within one round."""
 
@@ -172,37 +150,3 @@ def change_per_round(task: RivalTask) -> Change:
     low, high = np.array(sum_ranges(plan.cloud.sums, plan.domain)).T
     size = float(np.max(reach * np.sqrt(S.together(np.square(1.0 / unit)))))
     return Change(unit=unit, size=size, width=(high - low) / unit)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class PlainAverage:
-    """Averages with equal weights, and agents without proximal terms."""
-
-    theta: float = 0.0
-
-    def memory_size(self, sums: int) -> int:
-        """No memory."""
-        return 0
-
-    def share(self, k: Any, rounds: int, *, noisy: bool) -> Array:
-        """All rounds weigh the same."""
-        return 1.0 / np.atleast_1d(np.asarray(k, dtype=np.float64))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class ProximalAscent(PlainAverage):
-    """``lambda <- P[d (v - u)]`` with ``v = y + lambda/d``, u the point of C nearest to v in d.
-
-    For a half-line ``s <= b`` it is ``P[lambda + d (y - b)]_+``, the projected dual gradient.
-    """
-
-    step: Array  # d of every sum
-    most: Array  # what no price exceeds
-
-    def cloud_round(
-        self, k: int, y: Array, price: Array, memory: Array, public: PublicSum, nearest: Nearest
-    ) -> Array:
-        """Return lambda(k+1)."""
-        v = y + price / self.step
-        price = self.step * (v - nearest(v, metric=self.step, priced=True))
-        return np.clip(price, -self.most, self.most)

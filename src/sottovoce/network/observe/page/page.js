@@ -1,9 +1,10 @@
-// Keeps the page in step with the cloud's events. Text is set as text: nothing heard becomes markup.
+// Keeps the page in step with the cloud. Text is set as text: nothing heard becomes markup.
 
 import { Chart, Points, written } from "/page/chart.js";
 
 const SPEAK_SECONDS = 10; // a screen reader is told something at most this often
 const CHART_SECONDS = 1;
+const ASK_SECONDS = 1;
 const AGAIN_SECONDS = 5;
 const COLUMNS = 6;
 
@@ -37,7 +38,6 @@ const MEANING = {
   handshake: "no TLS, or not within ten seconds",
   pages: "too many requests",
   request: "no request within ten seconds",
-  viewer: "a page too many, or one that read too slowly",
 };
 
 const PHASE = {
@@ -50,27 +50,27 @@ let paused = false, drawnAt = -Infinity, scheduled = false;
 
 // ---- what is heard ---------------------------------------------------------------------------
 
-function listen() {
-  const events = new EventSource("/events");
-  const on = (name, take) => events.addEventListener(name, (heard) => { take(JSON.parse(heard.data)); show(); });
-  events.onopen = () => linked("good", "live");
-  on("run", begin);
-  on("rounds", (rounds) => { state.rounds = rounds; rounds.points.forEach((point) => state.points.add(point)); });
-  on("status", (status) => { tellChanges(state.status, status); state.status = status; });
-  on("budget", (budget) => { state.budget = budget; });
-  on("end", () => {
-    drawnAt = -Infinity;
-    state.over = state.status?.phase === "done";
-    if (state.over) {
-      events.close();
-      linked("good", "ended");
-    }
-  });
-  events.onerror = () => {
-    if (state.over) return;
-    linked("bad", "not connected");
-    if (events.readyState === EventSource.CLOSED) setTimeout(listen, AGAIN_SECONDS * 1000);
-  };
+async function listen() {
+  const known = state.about ? `?run=${state.about.run}&seen=${state.points.last?.[0] ?? 0}` : "";
+  const heard = await fetch(`/data${known}`).then((answer) => (answer.ok ? answer.json() : null)).catch(() => null);
+  if (heard) take(heard);
+  else linked("bad", "not connected");
+  if (!state.over) setTimeout(listen, 1000 * (heard ? ASK_SECONDS : AGAIN_SECONDS));
+}
+
+function take({ run, rounds, status, budget, over }) {
+  if (run) begin(run);
+  if (rounds) {
+    state.rounds = rounds;
+    state.budget = budget;
+    rounds.points.forEach((point) => state.points.add(point));
+  }
+  tellChanges(state.status, status);
+  state.status = status;
+  state.over = over && status.phase === "done";
+  if (over) drawnAt = -Infinity;
+  linked("good", state.over ? "ended" : "live");
+  show();
 }
 
 function linked(condition, words) {
@@ -81,11 +81,9 @@ function linked(condition, words) {
 }
 
 function begin(about) {
-  const known = state.about;
   state.about = about;
   state.points = new Points(about.prices.length + about.constraints.length, about.points);
   drawnAt = -Infinity;
-  if (known && known.run === about.run) return; // the same run again, after a lost connection
   document.title = `sottovoce: ${about.run.slice(0, 8)}`;
   set("run", about.run);
   set("algorithm", `${about.algorithm}, ${about.private ? "secure noise" : "simulated noise"}`);
