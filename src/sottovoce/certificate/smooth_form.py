@@ -175,9 +175,8 @@ class _ProblemWriter:
     """Writes non-smooth terms of one agent by its own variables, others by shared ones."""
 
     def __init__(self, problem: Problem) -> None:
-        # Newton's method takes 20 steps to where a norm vanishes by its quotient, 300 by its row.
-        self.single = {g.name: EpigraphWriter(g.name, norm_rows=False) for g in problem.groups}
-        self.shared = EpigraphWriter("shared", norm_rows=False)
+        self.single = {g.name: EpigraphWriter(g.name) for g in problem.groups}
+        self.shared = EpigraphWriter("shared")
         self._owner = {s: g.name for g in problem.groups for s in (*g.symbols, *g.parameters)}
 
     def formula(self, expr: Expression) -> Expression:
