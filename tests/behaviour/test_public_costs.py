@@ -147,6 +147,13 @@ def test_noise_keeps_the_answer_near_the_limit_and_the_cost_near_the_prediction(
         assert 0.6 < np.sqrt(np.mean(more**2)) / abs(best.objective) / expected < 1.6
 
 
+def test_the_limit_of_a_cost_alone_is_that_of_states_inside_their_boxes() -> None:
+    problem = sv.Problem(**NAMED, cost=(X[0] + X[1]) ** 2)  # lambda = 2 (4 - lambda + w)
+    plan = sv.plan(problem, epsilon=1, delta=1e-5, hide=sv.Offset(radius=0.1, rounds=100))
+    expected = math.sqrt(2) / 3 * plan.sigma[0] / 10
+    assert sv.accuracy_limit(problem, plan).x == pytest.approx(expected, rel=1e-6)
+
+
 def test_a_sum_that_a_constraint_bounds_already_needs_no_second_noise() -> None:
     with_cost, without = (
         stated("peak beside squares"),
