@@ -18,6 +18,7 @@ from sottovoce.problem.groups import Array
 
 _GAIN = 2.0
 _GROWTH, _MOST_GROWTH = 100.0, 10.0  # rounds in which theta doubles without noise, and how far
+_QUIET_START = 1e-6  # of ``start``, without noise
 _FIRST = 20.0  # rounds after which the average is worth half as much attention as it ever gets
 
 
@@ -60,6 +61,10 @@ class DualAveraging:
         More of it is slower, and less does not settle in ill-conditioned linear programs.
         """
         return np.asarray(self.theta * np.minimum(_MOST_GROWTH, 1.0 + np.asarray(k) / _GROWTH))
+
+    def first_step(self, *, noisy: bool) -> float:
+        """Return ``start``; without noise prices find their unit from below, in a few rounds."""
+        return self.start * (1.0 if noisy else _QUIET_START)
 
 
 def steering(k: Any, rounds: int) -> Array:

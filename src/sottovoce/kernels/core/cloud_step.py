@@ -164,7 +164,8 @@ def cloud_step(cloud, k, y):
 def first_aim(cloud, y):
     """Where sums should be at prices 0: in C, at a low public cost, and near y.
 
-    A cost counts against a move by one unit as the first step does, by ``start``.
+    A cost counts against a move by one unit as the first step does, by ``start``, and moves no sum
+    further than it can go.
     """
     public_set, weight = cloud.public_set, cloud.pull
     fill(weight, 1.0, cloud.p)
@@ -174,6 +175,11 @@ def first_aim(cloud, y):
             if public_set.kinds[r] > LEVEL:
                 weight[o] = cloud.start / (cloud.unit[o] * cloud.unit[o])
     prox(y, weight, public_set, cloud.aim, cloud.work)
+    for r in range(public_set.regions):
+        for i in range(public_set.starts[r], public_set.starts[r + 1]):
+            o = public_set.members[i]
+            if public_set.kinds[r] > LEVEL:
+                cloud.aim[o] = min(max(cloud.aim[o], public_set.least[i]), public_set.most[i])
     for o in range(cloud.p):
         cloud.aim[o] /= cloud.unit[o]
 
