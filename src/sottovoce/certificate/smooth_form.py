@@ -2,12 +2,13 @@
 
 Every agent's non-smooth terms become variables of its own (``problem.epigraph``); a term that mixes
 agents becomes one more agent, and its rows constraints behind the others. So does a public cost:
-``U(s)`` is the objective ``U(u)`` of agents whose states u must equal the sums.
+``U(s)`` is the objective ``U(u)`` of agents whose states u must equal the sums, or be at least as
+large where their terms are not affine.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import final
 
@@ -19,6 +20,7 @@ from sottovoce.formula.canonical import rebuild, substitute, subtract
 from sottovoce.formula.derive import is_smooth
 from sottovoce.formula.expression import NONSMOOTH, ZERO, Expression, symbol
 from sottovoce.problem.constraints import Constraint
+from sottovoce.problem.costs import is_convex_everywhere
 from sottovoce.problem.epigraph import EpigraphWriter
 from sottovoce.problem.groups import Array, Group, read_only
 from sottovoce.problem.local import LocalSet, box_of
@@ -33,7 +35,7 @@ class SmoothForm:
     problem: Problem  # its sums are the stated ones; s_o - u_o of those with a public cost
     columns: NDArray[np.int64]  # the stated states in its vector of states
     rows: int  # how many of its constraints, the first ones, are the stated ones
-    priced: NDArray[np.int64]  # these o, from 0; the rows ``s_o - u_o = 0`` follow the stated ones
+    priced: NDArray[np.int64]  # these o, from 0; the rows of ``s_o - u_o`` follow the stated ones
     copies: NDArray[np.int64]  # the columns of the states u_o
 
 
@@ -52,7 +54,8 @@ def smooth_form(problem: Problem) -> SmoothForm:
     """Write a problem with a variable for every non-smooth term and for every sum of its cost."""
     of_costs = np.array([o for t in problem.cloud.sums.costs for o in t.rows], dtype=np.int64)
     priced = np.sort(of_costs)
-    smooth, columns = _smooth(_with_copies(problem, priced) if priced.size else problem)
+    names = {f"cost{k + 1}" for k in range(len(problem.cloud.sums.costs))}
+    smooth, columns = _smooth(_with_copies(problem, priced) if priced.size else problem, names)
     copies = columns[problem.size : problem.size + priced.size]
     return SmoothForm(
         problem=smooth,
@@ -68,13 +71,15 @@ def _with_copies(problem: Problem, priced: NDArray[np.int64]) -> Problem:
     cloud, sums = problem.cloud.without_cost(), problem.cloud.sums
     ranges = sum_ranges(sums, cloud.groups)
     copy_of: dict[int, Expression] = {}
+    rising = np.zeros(sums.count, dtype=np.bool_)
     groups, objectives = [], []
     for k, term in enumerate(sums.costs):
         copies = {s: symbol(f"cost{k + 1}[{i + 1}]") for i, s in enumerate(term.symbols)}
         copy_of |= dict(zip(term.rows, copies.values(), strict=True))
+        rising[list(term.rows)] = [s in term.rising for s in term.symbols]
         low, high = np.array([ranges[o] for o in term.rows]).T
         # Bounds must hold no copy, where U allows it.
-        room = np.where(high > low, high - low, 1.0) * term.everywhere
+        room = np.where(high > low, high - low, 1.0) * is_convex_everywhere(term.formula)
         groups.append(
             Group(
                 name=f"cost{k + 1}",
@@ -93,12 +98,15 @@ def _with_copies(problem: Problem, priced: NDArray[np.int64]) -> Problem:
                 rest[r] = subtract(rest[r], copy_of[first + r])
             family = replace(family, rest=tuple(rest))
             whole = len(priced_rows) == family.rows
-            some = [family] if whole else map(family.only, priced_rows)
-            rows += [replace(part, equality=True) for part in some]
+            equal = [not rising[first + r] for r in priced_rows]
+            some = list(zip(map(family.only, priced_rows), equal, strict=True))
+            if whole and len(set(equal)) == 1:
+                some = [(family, equal[0])]
+            rows += [replace(part, equality=equality) for part, equality in some]
         families.append(family)
         first += family.rows
     lower, upper = np.array(sums.lower), np.array(sums.upper)
-    lower[priced] = upper[priced] = 0.0
+    lower[priced], upper[priced] = np.where(rising[priced], -np.inf, 0.0), 0.0
     everyone = (*cloud.groups, *groups)
     return unchecked_problem(
         groups=(*problem.groups, *groups),
@@ -114,9 +122,9 @@ def _with_copies(problem: Problem, priced: NDArray[np.int64]) -> Problem:
     )
 
 
-def _smooth(problem: Problem) -> tuple[Problem, NDArray[np.int64]]:
+def _smooth(problem: Problem, copies: Collection[str]) -> tuple[Problem, NDArray[np.int64]]:
     """A problem without non-smooth terms, and where the stated states are."""
-    writer = _ProblemWriter(problem)
+    writer = _ProblemWriter(problem, copies)
     families = [writer.family(family) for family in problem.constraints]
     sums = [writer.family(family) for family in problem.cloud.sums.families]
     objectives = [writer.formula(f) for f in problem.objectives]
@@ -167,9 +175,12 @@ def unchecked_problem(*, groups: Sequence[Group], **values: object) -> Problem:
 class _ProblemWriter:
     """Writes non-smooth terms of one agent by its own variables, others by shared ones."""
 
-    def __init__(self, problem: Problem) -> None:
-        # Newton's method takes 20 steps to where a norm vanishes by its quotient, 300 by its row.
-        self.single = {g.name: EpigraphWriter(g.name, norm_rows=False) for g in problem.groups}
+    def __init__(self, problem: Problem, copies: Collection[str]) -> None:
+        # By its quotient a norm of an agent's states is found in fewer programs than by its row;
+        # that of copies, which rows tie to sums, by its row alone.
+        self.single = {
+            g.name: EpigraphWriter(g.name, norm_rows=g.name in copies) for g in problem.groups
+        }
         self.shared = EpigraphWriter("shared", norm_rows=False)
         self._owner = {s: g.name for g in problem.groups for s in (*g.symbols, *g.parameters)}
 

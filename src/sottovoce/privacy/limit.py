@@ -126,10 +126,13 @@ def linearise(problem: Problem, saddle: ReferenceOptimum) -> LinearisedKkt:
     sums, price = problem.cloud.sums, saddle_prices(problem, saddle)
     numeric, columns = Numeric(problem, sums.families, local=True), np.arange(problem.size)
     objective_gradient = numeric.objective_gradient(saddle.x)
+    largest_force = float(np.max(np.abs(objective_gradient)))
     if sums.costs:
         cost_slope = Numeric(problem.cloud, sums.families).pullback(saddle.x, saddle.cost)
+        # The sum of both is 0 where x_hat is inside all bounds and rows.
+        largest_force = max(largest_force, float(np.max(np.abs(cost_slope))))
         objective_gradient = objective_gradient + cost_slope
-    least_force = ACTIVE_FORCE * float(np.max(np.abs(objective_gradient)))
+    least_force = ACTIVE_FORCE * largest_force
     at_bound = np.abs(saddle.bound_multipliers) > least_force
     if is_nonsmooth(problem) or sums.costs:
         # Every non-smooth term becomes a variable with rows, which fix a state in a corner of it.
