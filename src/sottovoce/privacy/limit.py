@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from sottovoce.arguments import instance, whole
 from sottovoce.certificate.kkt import KktSolver
@@ -143,6 +144,27 @@ def linearise(problem: Problem, saddle: ReferenceOptimum) -> LinearisedKkt:
         at_bound[smooth.copies] |= np.abs((price - saddle.cost)[smooth.priced]) > least_force
         saddle, columns = inner, smooth.columns
     free = (numeric.lower < numeric.upper) & ~at_bound
+    states, prices, flat = _responses(numeric, sums, saddle, price, (free, least_force))
+    return LinearisedKkt(
+        states=states[columns],
+        prices=prices,
+        flat=tuple(np.flatnonzero(flat[columns]).tolist()),
+        objective_gradient=objective_gradient,
+    )
+
+
+def _responses(
+    numeric: Numeric,
+    sums: Sums,
+    saddle: ReferenceOptimum,
+    price: Array,
+    active: tuple[NDArray[np.bool_], float],
+) -> tuple[Array, Array, NDArray[np.bool_]]:
+    """``dx / dw``, ``dlambda / dw`` and the flat states of a smooth problem.
+
+    ``active`` has the states that no bound fixes, and the least force of an active row.
+    """
+    free, least_force = active
     # States across their boxes, because curvature and slopes depend on their units; others stay 0.
     width = np.where(free, numeric.upper - numeric.lower, 0.0)
     across = sparse.diags_array(width)
@@ -175,12 +197,7 @@ def linearise(problem: Problem, saddle: ReferenceOptimum) -> LinearisedKkt:
     flat = free & (kernel_share(shrunk, free.size) > KERNEL_SHARE)
     moved = -(towards @ prices)
     moved[np.abs(moved) < _ROUNDING * np.max(np.abs(moved), initial=0.0)] = 0.0
-    return LinearisedKkt(
-        states=(width[:, np.newaxis] * moved)[columns],
-        prices=prices,
-        flat=tuple(np.flatnonzero(flat[columns]).tolist()),
-        objective_gradient=objective_gradient,
-    )
+    return width[:, np.newaxis] * moved, prices, flat
 
 
 def _solve_price_response(
