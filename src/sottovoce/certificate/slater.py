@@ -123,11 +123,12 @@ class _Rows:
             )
             return SlaterPoint(point=point, slack=np.inf, status="fails", detail=detail)
         exact = bool(self.strict.all() and not self.equal.any())
-        upper = np.where(self.equal | ~self.strict, -np.inf, upper)
         # Where rows are met to rounding only, slack of that size is none.
-        row = int((upper if exact else upper + _ROOM * scales).argmax())
+        upper = upper if exact else upper + _ROOM * scales
+        upper = np.where(self.equal | ~self.strict, -np.inf, upper)
+        row = int(upper.argmax())
         slack = float(upper[row])
-        if not slack < (0.0 if exact else -_ROOM * scales[row]):
+        if not slack < 0.0:
             detail = (
                 f"a point of {where} with g(x) < 0 must exist, got none: {label(row)} is "
                 f"{slack:.6g} at the best point found; relax the constraints or widen the boxes"
