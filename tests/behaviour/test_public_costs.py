@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 from refusals import Refusal, check, listed
 
 import sottovoce
+from sottovoce.privacy.gaussian import gdp_mu_of
 from sottovoce.problem.numeric import Numeric
 from sottovoce.study.prediction import linear_response, predict
 
@@ -19,6 +21,7 @@ BASE = np.array([60.0, 50.0, 40.0, 40.0, 50.0, 70.0])
 EV = sv.agents(50, dim=6, lower=0, upper=3, name="ev", parameters={"need": RNG.uniform(4, 9, 50)})
 U = sv.agents(20, lower=0, upper=3, name="u")
 X = sv.agents(["a", "b", "c"], lower=-5, upper=5)
+SQUARES = sv.total(EV.x**2)
 LOAD, WEIGHTS = sv.total(EV.x), RNG.uniform(0, 1, (2, 50))
 TARIFF, ROWS = RNG.uniform(0.1, 0.3, 6), RNG.normal(size=(5, 3))
 BENT = np.eye(6) + np.cov(RNG.normal(size=(6, 20)))
@@ -57,6 +60,21 @@ COSTS: dict[str, dict[str, Any]] = {
     },
     "quadratic form": FLEET | {"cost": 0.01 * ((BASE + LOAD) @ BENT @ (BASE + LOAD))},
     "tariff and peak": FLEET | {"cost": TARIFF @ LOAD + 5 * sv.maximum(*(BASE + LOAD))},
+    "squares above a level": FLEET | {"cost": 2 * sv.pos(SQUARES[0] - 40)},
+    "largest of squares": {
+        "objectives": sv.sum_squares(EV.x - EV["need"] / 6),
+        "constraints": [sv.total(EV.x[1] ** 2) <= 70],
+        "cost": sv.maximum(SQUARES[0], SQUARES[1] - 5, 30) + 0.001 * SQUARES[2] ** 2,
+    },
+    "named squares": NAMED | {"cost": 3 * sv.pos(X[0] ** 2 + X[1] ** 2 + X[2] ** 2 - 3)},
+    "logarithms below a level": FLEET
+    | {"cost": 5 * sv.pos(40 - sv.total(sv.log(1 + EV.x[0]))[0])},
+    "weighted norm and maximum": NAMED
+    | {
+        "cost": 0.3 * sv.norm(2 * (X[0] + X[1]) - 1, 3 * (X[1] - X[2]))
+        + sv.maximum(2 * (X[0] + X[1]), 3 * (X[1] + X[2]) - 1, 0)
+        + abs(X[0] + X[2]) + sv.huber(X[0] - X[1] + X[2]),
+    },
     "more sums than agents": NAMED | {"cost": sv.sum_squares(ROWS @ X - 1)},
 }  # fmt: skip
 
@@ -113,7 +131,9 @@ def test_files_keep_a_cost(name: str, tmp_path: Path) -> None:
     assert public.cloud.fingerprint == problem.cloud.fingerprint
 
 
-@pytest.mark.parametrize("name", ["valley", "peak beside squares", "two fleets"])
+@pytest.mark.parametrize(
+    "name", ["valley", "peak beside squares", "two fleets", "squares above a level"]
+)
 def test_noise_keeps_the_answer_near_the_limit_and_the_cost_near_the_prediction(name: str) -> None:
     problem = stated(name)
     plan = sv.plan(problem, epsilon=1, delta=1e-5, hide=sv.Offset(radius=0.1, rounds=500))
@@ -127,6 +147,13 @@ def test_noise_keeps_the_answer_near_the_limit_and_the_cost_near_the_prediction(
         assert 0.6 < np.sqrt(np.mean(more**2)) / abs(best.objective) / expected < 1.6
 
 
+def test_the_limit_of_a_cost_alone_is_that_of_states_inside_their_boxes() -> None:
+    problem = sv.Problem(**NAMED, cost=(X[0] + X[1]) ** 2)  # lambda = 2 (4 - lambda + w)
+    plan = sv.plan(problem, epsilon=1, delta=1e-5, hide=sv.Offset(radius=0.1, rounds=100))
+    expected = math.sqrt(2) / 3 * plan.sigma[0] / 10
+    assert sv.accuracy_limit(problem, plan).x == pytest.approx(expected, rel=1e-6)
+
+
 def test_a_sum_that_a_constraint_bounds_already_needs_no_second_noise() -> None:
     with_cost, without = (
         stated("peak beside squares"),
@@ -138,7 +165,15 @@ def test_a_sum_that_a_constraint_bounds_already_needs_no_second_noise() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "sums"), [("quadratic form", 6), ("tariff and peak", 6), ("more sums than agents", 3)]
+    ("name", "sums"),
+    [
+        ("quadratic form", 6),
+        ("tariff and peak", 6),
+        ("more sums than agents", 3),
+        ("largest of squares", 3),
+        ("named squares", 1),
+        ("weighted norm and maximum", 3),
+    ],
 )
 def test_a_cost_releases_no_sum_that_follows_from_others(name: str, sums: int) -> None:
     problem = stated(name)
@@ -162,8 +197,28 @@ def test_a_cost_alone_releases_what_the_same_constraint_would() -> None:
     assert sv.plan(cost, **how).sigma == pytest.approx(sv.plan(row, **how).sigma)
 
 
-def test_the_audit_plays_a_cost_on_the_deployed_bytes() -> None:
-    problem = stated("named beside a region")
+@pytest.mark.parametrize(
+    ("name", "hours"), [("squares above a level", [0]), ("largest of squares", [1, 0, 2])]
+)
+def test_no_two_behaviours_of_an_agent_differ_by_more_than_the_promise_bounds(
+    name: str, hours: list[int]
+) -> None:
+    plan = sv.plan(stated(name), epsilon=1, delta=1e-5, hide=sv.Offset(radius=0.5, rounds=50))
+    rng, (box,) = np.random.default_rng(3), plan.domain
+    x = rng.uniform(box.lower[0], box.upper[0], (20_000, 6))
+    step = rng.normal(size=x.shape)
+    step *= 0.5 / np.linalg.norm(step, axis=1, keepdims=True)
+    step[: len(x) // 2] = 0.5 * np.eye(6)[hours[0]]
+    x[: len(x) // 2, hours] = box.upper[0, hours] - 0.5 * (np.arange(len(hours)) == 0)
+    other = np.clip(x + step, box.lower[0], box.upper[0])
+    moved = (x[:, hours] ** 2 - other[:, hours] ** 2) / plan.sigma
+    reached = math.sqrt(50) * np.linalg.norm(moved, axis=1).max()
+    assert 0.5 * gdp_mu_of(1.0, 1e-5) < reached <= gdp_mu_of(1.0, 1e-5)
+
+
+@pytest.mark.parametrize("name", ["named beside a region", "named squares"])
+def test_the_audit_plays_a_cost_on_the_deployed_bytes(name: str) -> None:
+    problem = stated(name)
     plan = sv.plan(problem, epsilon=1, delta=1e-3, hide=sv.Offset(radius=0.1, rounds=20))
     report = sv.audit(problem, plan, agent="a", runs=100, rounds=20)
     assert report.passed
@@ -185,20 +240,30 @@ def cost(formula: Any, **more: Any) -> Any:
     return sv.Problem(**(FLEET | {"cost": formula} | more))
 
 
+def planned(formula: Any) -> Any:
+    """A plan of the problem with this cost."""
+    return sv.plan(cost(formula), epsilon=1, delta=1e-5, hide=sv.Everything(rounds=9))
+
+
 REFUSED = [
-    Refusal("not convex", lambda: sv.plan(cost(-LOAD[0] ** 2), epsilon=1, delta=1e-5,
-            hide=sv.Everything(rounds=9)), sv.errors.ConvexityError, ("public cost", "convex")),
+    Refusal("not convex", lambda: planned(-LOAD[0] ** 2), sv.errors.ConvexityError,
+            ("public cost", "convex")),
     Refusal("a state of every agent", lambda: cost(EV.x[0] ** 2), sv.errors.ProblemError,
             ("cost", "sums", "sv.total")),
     Refusal("one agent alone", lambda: sv.Problem(**NAMED, cost=(X[0] + X[1]) ** 2 + X[2] ** 2),
             sv.errors.ProblemError, ("cost", "c", "objective")),
-    Refusal("a total of curved terms", lambda: cost(sv.total(EV.x[0] ** 2)[0]),
+    Refusal("a total of curved terms", lambda: cost(SQUARES[0] + LOAD[0] ** 2),
             sv.errors.ProblemError, ("cost", "affine", "objective")),
+    Refusal("a cost that falls in a total of curved terms", lambda: planned((SQUARES[0] - 90) ** 2),
+            sv.errors.ConvexityError, ("public cost", "rises", "affine")),
+    Refusal("a total of terms that bend both ways", lambda: planned(
+            sv.pos(sv.total(EV.x[0] ** 2 - EV.x[1] ** 2)[0])),
+            sv.errors.ConvexityError, ("public cost", "convex")),
+    Refusal("concave of totals", lambda: planned(sv.log(1 + SQUARES[0])),
+            sv.errors.ConvexityError, ("public cost", "convex")),
     Refusal("a comparison", lambda: cost(LOAD[0] <= 3), sv.errors.ProblemError,
             ("cost", "formula")),
     Refusal("several rows", lambda: cost(LOAD), sv.errors.ProblemError, ("cost", "one", "total")),
-    Refusal("a kink that mixes sums", lambda: cost(sv.maximum(LOAD[0] + LOAD[1], LOAD[0] ** 2)),
-            sv.errors.ProblemError, ("cost", "maximum", "norm")),
     Refusal("nothing at all", lambda: sv.Problem(**FLEET), sv.errors.ProblemError,
             ("constraint", "public cost")),
     Refusal("gradient steps", lambda: sv.simulate(stated("valley"), rounds=5,

@@ -82,9 +82,9 @@ def test_slater_is_looked_for_inside_the_local_sets() -> None:
     x = point.point.reshape(3, 4)
     assert point.status == "numerical"
     np.testing.assert_allclose(x.sum(axis=1), need, atol=1e-5)
-    # the largest slack by hand: equal shares, as far as the caps differ
-    assert point.slack == pytest.approx(np.max(x.sum(axis=0) - 1.2 * 19 / 4 * np.array(
-        [1.0, 1.1, 1.0, 1.1])), abs=1e-9)  # fmt: skip
+    # The largest slack by hand: equal shares, as far as the caps differ; never stated larger.
+    most = np.max(x.sum(axis=0) - 1.2 * 19 / 4 * np.array([1.0, 1.1, 1.0, 1.1]))
+    assert most <= point.slack <= most + 1e-6
     assert point.slack < -0.9
 
 

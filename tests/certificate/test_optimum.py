@@ -165,8 +165,8 @@ def test_a_single_feasible_point_is_never_called_infeasible() -> None:
 
 @pytest.mark.filterwarnings("ignore:.*encountered:RuntimeWarning")
 def test_numbers_beyond_the_method_are_a_refusal() -> None:
-    x = sv.agents(2, lower=-1e200, upper=1e200)
-    problem = sv.Problem(objectives=[(s - 1e190) ** 2 for s in x], constraints=[sum(x) <= 1])
+    x = sv.agents(2, lower=-1e160, upper=1e160)
+    problem = sv.Problem(objectives=[(s - 1e150) ** 2 for s in x], constraints=[sum(x) <= 1])
     with pytest.raises(CertificateError, match="state it in units that keep numbers near 1"):
         sv.reference_optimum(problem)
 

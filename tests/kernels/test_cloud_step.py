@@ -32,8 +32,8 @@ def build(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> An
 def intervals(p: int) -> PublicSum:
     lower = np.where(np.arange(p) % 3 == 0, -np.inf, -1.0)
     upper = np.where(np.arange(p) % 3 == 1, -1.0, 2.0)  # every third a point
-    unit, noisy = 0.5 + np.arange(p), np.ones(p)
-    return PublicSum(lower=lower, upper=upper, unit=unit, noisy=noisy)
+    unit, noise = 0.5 + np.arange(p), np.ones(p)
+    return PublicSum(lower=lower, upper=upper, unit=unit, noise=noise)
 
 
 def with_regions() -> PublicSum:
@@ -45,8 +45,8 @@ def with_regions() -> PublicSum:
         Ball(members=(0, 3), center=(0.5, -0.25), radius=1.0),
         Level(members=(1, 2, 4), symbols=tuple(U), phi=phi, ranges=((-9.0, 9.0),) * 3, level=0.25),
     )
-    unit, noisy = 0.5 + np.arange(6), np.array([1.0, 1.0, 0.0, 1.0, 1.0, 1.0])
-    return PublicSum(lower=lower, upper=upper, unit=unit, noisy=noisy, regions=regions)
+    unit, noise = 0.5 + np.arange(6), np.array([1.0, 1.0, 0.0, 1.0, 1.0, 1.0])
+    return PublicSum(lower=lower, upper=upper, unit=unit, noise=noise, regions=regions)
 
 
 def releases(p: int, rounds: int) -> tuple[Any, Any]:
@@ -70,7 +70,7 @@ def test_every_build_has_the_same_bits(public: PublicSum, monkeypatch: pytest.Mo
         for _ in use_build(build, monkeypatch):
             cloud = CloudKernel(public, DualAveraging(), planned=True)
             for k in range(1, rounds + 1):
-                y = 3.0 - response @ cloud.price + unit * np.array(public.noisy) * noise[k - 1]
+                y = 3.0 - response @ cloud.price + unit * np.array(public.noise) * noise[k - 1]
                 assert cloud.round(k, y, share=0.5)
             assert np.any(cloud.price != 0.0)
             ends.add((cloud.price.tobytes(), cloud.memory[: core().kept_size(p)].tobytes()))
@@ -154,7 +154,7 @@ def test_projections_from_far_away_neither_overflow_nor_stop_short(build: str) -
     phi = canonical(exp(U[0]) + U[1] - 0.03)
     level = Level(members=(0, 1), symbols=tuple(U[:2]), phi=phi, ranges=((-4.0, 4.0), (-2.0, 2.0)))
     free = np.full(2, np.inf)
-    public = PublicSum(lower=-free, upper=free, unit=[1.0, 1.0], noisy=[1.0, 1.0], regions=(level,))
+    public = PublicSum(lower=-free, upper=free, unit=[1.0, 1.0], noise=[1.0, 1.0], regions=(level,))
     cloud = CloudKernel(public, DualAveraging(), planned=True)
     for v in ([262.5, -3.0], [3.0, 5.0], [1e4, 1e4], [-9.0, 40.0], [2.0, -1.0]):
         u = cloud.nearest(np.array(v))

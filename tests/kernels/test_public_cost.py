@@ -9,18 +9,20 @@ import numpy as np
 import pytest
 from kernel_builds import BUILDS, use_build
 
+import sottovoce
 from sottovoce.algorithm.dual_averaging import DualAveraging
 from sottovoce.algorithm.public_sum import PublicCost, PublicSum
 from sottovoce.formula.canonical import canonical
-from sottovoce.formula.expression import ZERO, Expression, symbol
-from sottovoce.formula.functions import exp, maximum
+from sottovoce.formula.expression import symbol
 from sottovoce.kernels.cloud_kernel import CloudKernel, _regions
 from sottovoce.kernels.core import plain, public_cost
 
 cp: Any = import_module("cvxpy")
+sv: Any = sottovoce
 structs: Any = plain
-prox: Any = public_cost.prox
-KINDS = ("smooth", "one", "peak", "norm")
+kernel: Any = public_cost
+prox = kernel.prox
+KINDS = ("smooth", "one", "peak", "norm", "mixed")
 
 
 def drawn(kind: str, seed: int) -> tuple[PublicCost, Any, Any]:
@@ -29,40 +31,38 @@ def drawn(kind: str, seed: int) -> tuple[PublicCost, Any, Any]:
     symbols = tuple(symbol(f"u{i}") for i in range(m))
     u: Any = cp.Variable(m)
     center, weight = 3.0 * rng.normal(size=m), rng.uniform(0.1, 3.0, m)
-    squares: Any = sum((w * (s - c) ** 2 for w, s, c in zip(weight, symbols, center, strict=True)))
-    same_squares = cp.sum(cp.multiply(weight, cp.square(u - center)))
-    phi: Any = ZERO
-    more: dict[str, Any] = {"peak": (), "floor": -np.inf, "center": (), "radius": 0.0}
-    low, high = rng.choice([-np.inf, -2.0, 0.0], m), rng.choice([np.inf, 2.0, 1.0], m)
+    pieces = [sv.norm(*(w * (s - c) for w, s, c in zip(weight, symbols, center, strict=True)))]
+    value = cp.norm(cp.multiply(weight, u - center))
     if kind == "smooth":
-        total: Any = sum(symbols[1:], symbols[0])
-        phi = squares + total**2 + exp(symbols[0] / 3)
-        value = same_squares + cp.square(cp.sum(u)) + cp.exp(u[0] / 3)
+        pieces = [w * (s - c) ** 2 for w, s, c in zip(weight, symbols, center, strict=True)]
+        pieces += [sum(symbols[1:], symbols[0]) ** 2, sv.exp(symbols[0] / 3)]
+        value = cp.sum(cp.multiply(weight, cp.square(u - center)))
+        value += cp.square(cp.sum(u)) + cp.exp(u[0] / 3)
     elif kind == "one":
-        s = symbols[0]
-        phi = weight[0] * abs(s - center[0]) + maximum(0, s) ** 2 + maximum(2 * s - 1, -s)
+        (s,) = symbols
+        pieces = [weight[0] * abs(s - center[0]), sv.pos(s) ** 2, sv.maximum(2 * s - 1, -s)]
         value = weight[0] * cp.abs(u[0] - center[0]) + cp.square(cp.pos(u[0]))
         value += cp.maximum(2 * u[0] - 1, -u[0])
     elif kind == "peak":
-        a, b = rng.normal(size=m) * (rng.random(m) < 0.8), rng.normal(size=m)
-        a[0] = a[0] or 1.0
-        floor = float(rng.choice([-np.inf, 0.0, 1.0]))
-        pieces = [a[i] * u[i] + b[i] for i in range(m) if a[i]]
-        value = cp.max(cp.hstack([*pieces, *([floor] if np.isfinite(floor) else [])]))
-        more |= {"peak": tuple(zip(a.tolist(), b.tolist(), strict=True)), "floor": floor}
-        if rng.random() < 0.5:
-            phi, value = squares, value + same_squares
-    else:
-        radius = float(rng.uniform(0.1, 4.0))
-        more |= {"center": tuple(center.tolist()), "radius": radius}
-        value, low, high = radius * cp.norm(u - center), np.full(m, -np.inf), np.full(m, np.inf)
+        a, b = rng.normal(size=m), rng.normal(size=m)
+        pieces = [sv.maximum(*(a[i] * s + b[i] for i, s in enumerate(symbols)), 0.5)]
+        value = cp.max(cp.hstack([cp.multiply(a, u) + b, [0.5]]))
+    elif kind == "mixed":
+        M = rng.normal(size=(3, m))
+        sums = list(M @ np.array(symbols))
+        pieces = [sv.pos(sv.norm(*sums) - 1), sv.huber(sums[0] - 1)]
+        pieces += [sv.maximum(sums[1] ** 2, abs(sums[2]), 1), sv.pos(sums[2]) ** 2]
+        value = cp.pos(cp.norm(M @ u) - 1) + cp.huber(M[0] @ u - 1)
+        value += cp.maximum(cp.square(M[1] @ u), cp.abs(M[2] @ u), 1)
+        value += cp.square(cp.pos(M[2] @ u))
+    low, high = rng.choice([-np.inf, -2.0, 0.0], m), rng.choice([np.inf, 2.0, 1.0], m)
     cost = PublicCost(
         members=tuple(range(m)),
         symbols=symbols,
-        phi=canonical(phi) if isinstance(phi, Expression) else ZERO,
+        phi=canonical(sum(pieces[1:], pieces[0])),
+        rising=(0.0,) * m,
         ranges=((-10.0, 10.0),) * m,
         bounds=tuple(zip(low.tolist(), high.tolist(), strict=True)),
-        **more,
     )
     return cost, value, u
 
@@ -85,7 +85,7 @@ def test_a_step_in_any_metric_costs_no_more_than_cvxpys(kind: str) -> None:
     for seed in range(12):
         cost, value, u = drawn(kind, seed)
         rng, m = np.random.default_rng(100 + seed), len(cost.members)
-        v, d, step = 4.0 * rng.normal(size=m), rng.uniform(0.1, 3.0, m), np.zeros(m)
+        v, d, step = 4.0 * rng.normal(size=m), 10.0 ** rng.uniform(-2, 2, m), np.zeros(m)
         public = structs.Struct()
         structs.fill_struct(public, _regions((cost,)))
         public.sums, public.regions = m, 1
@@ -104,10 +104,36 @@ def test_every_build_takes_the_same_step(kind: str, monkeypatch: pytest.MonkeyPa
                 cost, *_ = drawn(kind, seed)
                 low, high = np.array(cost.bounds).T
                 ones = np.ones(low.size)
-                public = PublicSum(lower=low, upper=high, unit=ones, noisy=ones, regions=(cost,))
+                public = PublicSum(lower=low, upper=high, unit=ones, noise=ones, regions=(cost,))
                 cloud = CloudKernel(public, DualAveraging(), planned=True)
                 v = 4.0 * np.random.default_rng(200 + seed).normal(size=low.size)
                 taken.append(cloud.nearest(v, priced=True))
             steps.append(np.concatenate(taken))
     for other in steps[1:]:
         np.testing.assert_array_equal(other, steps[0])
+
+
+def test_the_derivative_of_a_step_is_the_difference_of_two() -> None:
+    for kind in KINDS:
+        for seed in range(6):
+            cost, *_ = drawn(kind, seed)
+            rng, m = np.random.default_rng(300 + seed), len(cost.members)
+            public, step = structs.Struct(), structs.Struct()
+            structs.fill_struct(public, _regions((cost,)))
+            public.sums, public.regions = m, 1
+            public.lower, public.upper = np.array(cost.bounds).T.copy()
+            v, d = 4.0 * rng.normal(size=m), rng.uniform(0.1, 3.0, m)
+
+            def taken(at: Any, d: Any = d, public: Any = public, m: int = m) -> Any:
+                u = np.zeros(m)
+                prox(at, d, public, u, np.zeros(40 + 12 * m + 3 * m * m))
+                return u
+
+            j, width = int(rng.integers(m)), 1e-6
+            difference = (taken(v + width * np.eye(m)[j]) - taken(v - width * np.eye(m)[j])) / (
+                2 * width
+            )
+            taken(v)
+            kernel.lay_out_cost(step, public, 0)
+            kernel.slope_column(step, j)
+            np.testing.assert_allclose(step.solved[:m], difference, atol=1e-4)

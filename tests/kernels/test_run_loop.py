@@ -49,7 +49,7 @@ def advance(run: Run, done: int, until: int, steps: Any, **records: Any) -> None
 
 
 def public() -> PublicSum:
-    return PublicSum(lower=[-np.inf, 0.0], upper=[3.0, 9.0], unit=[0.5, 1.0], noisy=[1.0, 1.0])
+    return PublicSum(lower=[-np.inf, 0.0], upper=[3.0, 9.0], unit=[0.5, 1.0], noise=[1.0, 1.0])
 
 
 def fleets(counts: tuple[int, ...], *, gradient_steps: bool = False) -> list[FleetStates]:

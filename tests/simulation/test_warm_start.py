@@ -129,7 +129,7 @@ def linear(unit: float) -> tuple[PublicSum, Any]:
     """Three sums of noise ``unit`` that answer to prices as ``4 - R lambda``."""
     root = np.random.default_rng(3).normal(size=(3, 3))
     known = PublicSum(lower=np.full(3, -np.inf), upper=np.ones(3), unit=np.full(3, unit),
-                      noisy=np.ones(3))  # fmt: skip
+                      noise=np.ones(3))  # fmt: skip
     return known, root @ root.T + np.eye(3)
 
 

@@ -18,6 +18,7 @@ from sottovoce.problem.groups import Array
 
 _GAIN = 2.0
 _GROWTH, _MOST_GROWTH = 100.0, 10.0  # rounds in which theta doubles without noise, and how far
+_QUIET_START = 1e-6  # of ``start``, without noise
 _FIRST = 20.0  # rounds after which the average is worth half as much attention as it ever gets
 
 
@@ -32,7 +33,7 @@ class DualAveraging:
         doubt: regularisation, as a share of the accumulated noise, of directions without a slope
             estimate. More is slower, less lets noise drive prices where agents saturate.
         reach: largest step on evidence beyond noise, in multiples of the spread of prices: growth
-            per round until sums respond. With noise four times as much in the first ten rounds.
+            per round until sums respond. Twice as much in the first rounds.
         theta: the weight of the agents' proximal terms, as a share of what the sums are worth to
             them: it keeps agents without curvature from jumping between ends of their boxes.
         start: the worth ``lambda sigma`` of the first step, in the unit of the objective. Small:
@@ -60,6 +61,10 @@ class DualAveraging:
         More of it is slower, and less does not settle in ill-conditioned linear programs.
         """
         return np.asarray(self.theta * np.minimum(_MOST_GROWTH, 1.0 + np.asarray(k) / _GROWTH))
+
+    def first_step(self, *, noisy: bool) -> float:
+        """Return ``start``; without noise prices find their unit from below, in a few rounds."""
+        return self.start * (1.0 if noisy else _QUIET_START)
 
 
 def steering(k: Any, rounds: int) -> Array:

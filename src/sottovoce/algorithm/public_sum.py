@@ -13,7 +13,7 @@ from sottovoce.certificate.contributions import sum_ranges
 from sottovoce.errors import ProblemError
 from sottovoce.formula.expression import Expression
 from sottovoce.privacy.feasibility import TargetSet
-from sottovoce.problem.costs import CostTerm
+from sottovoce.problem.costs import CostTerm, is_convex_everywhere
 from sottovoce.problem.groups import Array, Group
 from sottovoce.problem.sums import Region, Sums, ball_of
 
@@ -52,15 +52,12 @@ class Level:
 @final
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class PublicCost:
-    """``phi(u)``, ``phi(u) + max(floor, max_i a_i u_i + b_i)`` or ``radius |u - center|``."""
+    """``phi(u)``, convex, and nondecreasing in sums of terms that are not affine."""
 
     members: tuple[int, ...]  # the sums
     symbols: tuple[Expression, ...]  # what phi calls them
-    phi: Expression  # convex and smooth, separable beside a maximum; of one sum it may have kinks
-    peak: tuple[tuple[float, float], ...]  # (a, b) of every member; empty without a maximum
-    floor: float  # what the maximum is at least
-    center: tuple[float, ...]  # of a norm
-    radius: float  # its weight, 0 where there is none
+    phi: Expression
+    rising: tuple[float, ...]  # 1 for a sum whose terms are not affine, 0 for others
     ranges: tuple[tuple[float, float], ...]  # encloses what these sums can be
     bounds: tuple[tuple[float, float], ...]  # of C, inside the range if phi is convex there alone
 
@@ -73,7 +70,7 @@ class PublicSum:
     lower: ArrayLike  # the least value of every sum, ``-inf`` if there is none or in a region
     upper: ArrayLike  # the largest; a point has ``lower == upper``
     unit: ArrayLike  # sigma of every sum; where there is no noise, any positive size of the sum
-    noisy: ArrayLike  # 1 for a noisy sum, 0 for one without noise
+    noise: ArrayLike  # sigma over the range of every sum, 0 for one without noise
     regions: Sequence[Ball | Level | PublicCost] = ()  # over disjoint groups of sums
 
 
@@ -86,20 +83,17 @@ def public_sums(
     all of it.
     """
     known = np.zeros(sums.count) if sigma is None or sigma.size != sums.count else sigma
-    unit = np.array(known)
-    ranges: list[tuple[float, float]] = []
-    if sums.regions or sums.costs or not np.all(known > 0.0):
-        ranges = sum_ranges(sums, domain)
-        low, high = np.array(ranges).T
-        width, size = high - low, np.maximum(np.abs(low), np.abs(high))
-        movable = np.isfinite(width) & (width > _RANGE_ROUNDING * size)
-        unit = np.where(known > 0.0, known, np.where(movable, width, 1.0))
+    ranges = sum_ranges(sums, domain)
+    low, high = np.array(ranges).reshape(-1, 2).T
+    width, size = high - low, np.maximum(np.abs(low), np.abs(high))
+    movable = np.isfinite(width) & (width > _RANGE_ROUNDING * size)
+    width = np.where(movable, width, np.where(known > 0.0, known, 1.0))
     aimed = TargetSet.whole(sums) if target is None else target
     return PublicSum(
         lower=np.array(aimed.lower),
         upper=np.array(aimed.upper),
-        unit=unit,
-        noisy=np.where(known > 0.0, 1.0, 0.0),
+        unit=np.where(known > 0.0, known, width),
+        noise=known / width,
         regions=(
             *(_region(r, ranges, m) for r, m in zip(sums.regions, aimed.tightening, strict=True)),
             *(_cost(term, ranges, aimed) for term in sums.costs),
@@ -109,17 +103,17 @@ def public_sums(
 
 def _cost(term: CostTerm, ranges: Sequence[tuple[float, float]], aimed: TargetSet) -> PublicCost:
     low, high = (np.asarray(side)[list(term.rows)] for side in (aimed.lower, aimed.upper))
-    if not term.everywhere:
-        least, most = np.array([ranges[o] for o in term.rows]).T
-        low, high = np.maximum(low, least), np.minimum(high, most)
+    box = {s: ranges[o] for s, o in zip(term.symbols, term.rows, strict=True)}
+    formula = term.extended(box)
+    if not is_convex_everywhere(formula):
+        rising = [s in term.rising for s in term.symbols]
+        least, most = np.array(list(box.values())).T
+        low, high = np.where(rising, low, np.maximum(low, least)), np.minimum(high, most)
     return PublicCost(
         members=term.rows,
         symbols=term.symbols,
-        phi=term.smooth,
-        peak=term.peak,
-        floor=term.floor,
-        center=term.center,
-        radius=term.weight,
+        phi=formula,
+        rising=tuple(float(s in term.rising) for s in term.symbols),
         ranges=tuple(ranges[o] for o in term.rows),
         bounds=tuple(zip(low.tolist(), high.tolist(), strict=True)),
     )

@@ -18,6 +18,7 @@ from sottovoce.formula.canonical import negate
 from sottovoce.formula.curvature import curvature
 from sottovoce.formula.expression import ZERO, Expression
 from sottovoce.problem.constraints import numbered
+from sottovoce.problem.costs import is_rising
 from sottovoce.problem.fleets import fleets_of
 from sottovoce.problem.groups import Group
 from sottovoce.problem.problem import CloudView, Problem
@@ -82,6 +83,8 @@ def public_assumptions(cloud: CloudView, domain: Sequence[Group]) -> Iterator[As
                     term = h if sign > 0 else negate(h)
                     yield from _of_term(family.label(t), first + t, term, [boxes[part.group.name]])
     yield from _regions(cloud, domain)
+    if cloud.cost is not None:
+        yield _convex_cost(cloud, domain, boxes)
     point = slater_point(cloud, domain)
     yield Assumption(name="Slater's condition", status=point.status, detail=point.detail)
 
@@ -119,24 +122,42 @@ def _proven_row(label: str, row: int) -> Iterator[Assumption]:
 
 
 def _regions(cloud: CloudView, domain: Sequence[Group]) -> Iterator[Assumption]:
-    """Whether regions and the public cost are convex on all values that their sums can take."""
-    if not (cloud.sums.regions or cloud.sums.costs):
+    if not cloud.sums.regions:
         return
     ranges = sum_ranges(cloud.sums, domain)
-
-    def judged(phi: Expression, symbols: Sequence[Expression], rows: Sequence[int]) -> Judgement:
-        return convexity(phi, {s: ranges[o] for s, o in zip(symbols, rows, strict=True)})
-
     for region in cloud.sums.regions:
         judgement = Judgement(status="proven", detail="convex by its form")
         if not curvature(region.phi).is_convex:
-            judgement = judged(region.phi, region.symbols, region.rows)
+            box = {s: ranges[o] for s, o in zip(region.symbols, region.rows, strict=True)}
+            judgement = convexity(region.phi, box)
         yield _assumption(f"convexity of the set of {region.name}", judgement, region.stated)
-    if cloud.sums.costs:
-        judgements = [judged(t.formula, t.symbols, t.rows) for t in cloud.sums.costs]
-        order = ("proven", "note", "numerical", "fails")
-        worst = max(judgements, key=lambda judgement: order.index(judgement.status))
-        yield _assumption("convexity of the public cost", worst)
+
+
+def _convex_cost(
+    cloud: CloudView, domain: Sequence[Group], boxes: Mapping[str, Group]
+) -> Assumption:
+    """Whether the public cost is convex on all values that its sums can take: the worst finding.
+
+    Where terms of a sum are not affine they must be convex, and the cost must not fall in it.
+    """
+    ranges, labels = sum_ranges(cloud.sums, domain), cloud.sums.labels
+    judgements: list[Judgement] = []
+    for term in cloud.sums.costs:
+        box = {s: ranges[o] for s, o in zip(term.symbols, term.rows, strict=True)}
+        judgements.append(convexity(term.formula, box))
+        for s, row in zip(term.symbols, term.rows, strict=True):
+            if s in term.rising and not is_rising(term.formula, s, box):
+                why = f"one that may fall where {labels[row]} rises, a sum of terms not affine"
+                judgements.append(Judgement(status="fails", detail=why))
+    named = [group for group in domain if group.count == 1]
+    for family in cloud.cost.families if cloud.cost else ():
+        judgements += [_judge(convexity, h, named) for h in family.rest if h.symbols]
+        for part in family.sums:
+            signed = [h if sign > 0 else negate(h) for h in part.terms for sign in part.signs]
+            judgements += [_judge(convexity, h, [boxes[part.group.name]]) for h in signed]
+    order = ("proven", "note", "numerical", "fails")
+    worst = max(judgements, key=lambda judgement: order.index(judgement.status))
+    return _assumption("convexity of the public cost", worst)
 
 
 def convex_sums(

@@ -1,17 +1,20 @@
-"""Saddle points by sequential quadratic programming, and sparse factors of KKT systems.
+"""A primal-dual interior-point method on a sparse KKT system.
 
-At x with multipliers mu, Clarabel solves the quadratic program of the tangents,
+Bounds are rows like any other: with ``G = (g, lower - x, x - upper)``, its Jacobian A, slacks s and
+multipliers mu, the conditions of a saddle point are followed as tau falls to 0:
 
-    minimise  df'd + d' H d / 2   over  g + A d <= 0 (or = 0),  lower <= x + d <= upper,
+    df/dx + A' mu = 0,     G(x) + s = 0,     s mu = tau.
 
-with H the Hessian of ``L = f + mu'g``; its multipliers are the next ones. The step is halved until
-the natural residual or an l1 merit falls. By convexity tangents lie below g: rows whose program has
-no point have none in common either.
+A row that must be 0 has no slack, and a multiplier of either sign.
+
+Steps are Mehrotra's predictor and corrector where these bring the residual down, and plain Newton
+steps cut back until they do elsewhere.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple, final
 
 import numpy as np
@@ -21,12 +24,12 @@ from sottovoce.errors import ConvexityError, ProblemError
 from sottovoce.problem.groups import Array
 from sottovoce.problem.numeric import Numeric
 
-MAX_ITERATIONS = 200
-MIN_STEP = 1e-10  # of a step at which the line search gives up
-DECREASE = 1e-4  # the part of a step's length by which the residual must fall
-MIN_GAIN = 1e-12  # of the merit: a smaller fall is rounding
-ACCURACY = 1e-15  # of a quadratic program; its best point is taken if it is not reached
-PENALTY = 2.0  # of a unit of violation in the merit, in units of the row's multiplier
+MAX_ITERATIONS = 300
+MIN_TAU = 1e-16  # of the complementarity target: below it products of float64 are noise
+MIN_STEP = 1e-8  # of a Newton step at which the line search gives up
+BOUND_SHARE = 0.99  # of the way to the nearest bound that a step goes, nearer as tau falls
+ARMIJO = 1e-4  # the part of the promised decrease that a step must bring
+MIN_CENTRING = 0.1  # of sigma, while the equations are further off than complementarity
 INSET = 0.05  # of a box's width that the start keeps from its bounds
 NEGATIVE = 1e-9  # below minus this share of a matrix's largest entry an eigenvalue is negative
 ROUNDING = 1e-9  # of a tangent's terms: what float64 may add to a proof of infeasibility
@@ -129,122 +132,219 @@ class Solution(NamedTuple):
     iterations: int
 
 
-def approach_saddle(numeric: Numeric, targets: Sequence[float]) -> Iterator[Solution]:
-    """Yield a point for each target the natural residual falls below, and where it ends.
+class Step(NamedTuple):
+    """A direction from an iterate."""
 
-    Constraints without a common point in the box are refused.
+    x: Array
+    slack: Array
+    mu: Array
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Iterate:
+    """A point of the iteration: states x, slacks s, multipliers mu, and df/dx, G, dG/dx = A there.
+
+    ``gradient`` is 0 for states that cannot move.
     """
-    lower, upper = numeric.lower, numeric.upper
-    margin = INSET * (upper - lower)
-    near_start = np.clip(numeric.start, lower + margin, upper - margin)
-    x = min((near_start, 0.5 * (lower + upper)), key=lambda y: _largest_violation(numeric, y))
-    now, remaining = Solution(x, np.zeros(numeric.equality.size), 0), list(targets)
-    while now.iterations < MAX_ITERATIONS:
-        residual = numeric.residual(now.x, now.mu)
-        if residual <= remaining[0]:
-            remaining = [target for target in remaining if target < residual]
-            yield now
-        following = _step(numeric, now, residual) if remaining else None
-        if following is None:
-            break
-        now = following
-    yield now
+
+    x: Array
+    slack: Array
+    mu: Array
+    gradient: Array
+    G: Array
+    A: Any
+
+    @property
+    def dual(self) -> Array:
+        """``dL/dx``, shape (N,)."""
+        return np.asarray(self.gradient + self.A.T @ self.mu)
 
 
-@np.errstate(all="ignore")
-def _step(numeric: Numeric, now: Solution, residual: float) -> Solution | None:
-    """The next point; None where the program or the line search fails."""
-    x, mu, _ = now
-    slopes, g = numeric.jacobian(x), numeric.constraints(x)
-    gradient, hessian = numeric.objective_gradient(x), numeric.lagrangian_hessian(x, mu)
-    if not all(np.isfinite(v).all() for v in (slopes.data, g, gradient, hessian.data)):
-        return None
-    bounds = (numeric.lower - x, numeric.upper - x)
-    d, multipliers = _quadratic_program(hessian, gradient, slopes, g, numeric.equality, bounds)
-    if not (np.isfinite(d).all() and np.isfinite(multipliers).all()):
-        return None
-    _require_feasible(numeric, x, multipliers, g, slopes)
+@final
+class InteriorPoint:
+    """The iteration for one smooth problem: f over a box, rows ``g <= 0`` or ``g = 0``."""
 
-    def merit(y: Array) -> float:
-        off = numeric.constraints(y)
-        off = np.where(numeric.equality, np.abs(off), np.maximum(off, 0.0))
-        return numeric.objective(y) + PENALTY * float(np.abs(multipliers) @ off)
+    def __init__(self, numeric: Numeric) -> None:
+        self.numeric = numeric
+        lower, upper = numeric.lower, numeric.upper
+        self.moves = (upper > lower).astype(np.float64)
+        self.free = np.flatnonzero(self.moves)
+        self.rows = numeric.equality.size
+        self.inequality = np.append(~numeric.equality, np.ones(2 * self.free.size, dtype=np.bool_))
+        unit = sparse.eye_array(lower.size, format="csr")[self.free]
+        self._bounds = sparse.vstack([-unit, unit], format="csr")
+        self._bound_offsets = np.concatenate([lower[self.free], -upper[self.free]])
+        self.penalty = 1.0  # of a unit of an equality's violation, in units of the objective
+        self.solver = KktSolver()
 
-    length, before = 1.0, merit(x)
-    while length > MIN_STEP:
-        y = np.clip(x + length * d, numeric.lower, numeric.upper)
-        nu = mu + length * (multipliers - mu)
-        after = numeric.residual(y, nu)
-        falls = after <= (1.0 - DECREASE * length) * residual
-        if np.isfinite(after) and (falls or merit(y) < before - MIN_GAIN * abs(before)):
-            return Solution(y, nu, now.iterations + 1)
-        length *= 0.5
-    return None
+    def iterate(self, targets: Sequence[float]) -> Iterator[Solution]:
+        """Yield a point for each target the natural residual falls below, and where it ends.
 
+        Constraints without a common point in the box are refused.
+        """
+        now = self._start()
+        remaining = list(targets)
+        for iteration in range(MAX_ITERATIONS):
+            self._require_feasible(now)
+            residual = self.numeric.residual(now.x, now.mu[: self.rows])
+            if residual <= remaining[0]:
+                remaining = [target for target in remaining if target < residual]
+                yield Solution(now.x, now.mu[: self.rows], iteration)
+            try:
+                following = self._advance(now) if remaining else None
+            except np.linalg.LinAlgError:
+                following = None
+            if following is None:
+                break
+            now = following
+        yield Solution(now.x, now.mu[: self.rows], iteration)
 
-def _quadratic_program(
-    hessian: Any, gradient: Array, slopes: Any, g: Array, equality: Any, bounds: tuple[Array, Array]
-) -> tuple[Array, Array]:
-    """The step d and the multipliers of the rows ``g + A d``, or a ray of them if there is none."""
-    import clarabel  # slow to load; a cloud solves no program
+    def iterate_at(self, x: Array, slack: Array, mu: Array) -> Iterate:
+        """An iterate, with what must be known there."""
+        slopes = self.numeric.jacobian(x)
+        if self.free.size < x.size:
+            slopes = (slopes @ sparse.diags_array(self.moves)).tocsr()
+        return Iterate(
+            x=x,
+            slack=slack,
+            mu=mu,
+            gradient=self.moves * self.numeric.objective_gradient(x),
+            G=np.concatenate([self.numeric.constraints(x), self._bounds @ x + self._bound_offsets]),
+            A=sparse.vstack([slopes, self._bounds], format="csr"),
+        )
 
-    order = np.argsort(~equality, kind="stable")  # equalities first
-    unit = sparse.eye_array(gradient.size, format="csr")
-    rows = sparse.vstack([slopes[order], -unit, unit], format="csc")
-    room = np.concatenate([-g[order], -bounds[0], bounds[1]])
-    count = int(np.count_nonzero(equality))
-    cones = [clarabel.ZeroConeT(count), clarabel.NonnegativeConeT(room.size - count)]
-    settings = clarabel.DefaultSettings()
-    settings.verbose = False
-    settings.tol_gap_abs = settings.tol_gap_rel = settings.tol_feas = ACCURACY
-    curvature = sparse.triu(sparse.csc_array(hessian), format="csc")
-    solution = clarabel.DefaultSolver(curvature, gradient, rows, room, cones, settings).solve()
-    multipliers = np.empty(g.size)
-    multipliers[order] = solution.z[: g.size]
-    return np.array(solution.x), multipliers
+    def hessian(self, x: Array, mu: Array) -> Any:
+        """The second derivatives of L; the identity for states that cannot move."""
+        h = self.numeric.lagrangian_hessian(x, mu[: self.rows])
+        if self.free.size < x.size:
+            moves = sparse.diags_array(self.moves)
+            h = moves @ h @ moves + sparse.diags_array(1.0 - self.moves)
+        return h
 
+    def require_convex(self, x: Array, mu: Array) -> None:
+        """Refuse a negative eigenvalue of the second derivatives of f or ``mu' g`` at x.
 
-def _largest_violation(numeric: Numeric, x: Array) -> float:
-    g = numeric.constraints(x)
-    return float(np.max(g, initial=0.0)) if np.all(np.isfinite(g)) else np.inf
+        They are taken across the boxes: in units of f, whatever those of the states.
+        """
+        across = sparse.diags_array(self.numeric.upper - self.numeric.lower)
+        for what, hessian in (
+            ("objective", self.numeric.objective_hessian(x)),
+            ("weighted sum of the constraints", self.numeric.constraint_hessian(x, mu)),
+        ):
+            if not _positive_semidefinite(across @ hessian @ across):
+                raise ConvexityError(
+                    f"the {what} must be convex, got a direction in which it bends downwards: "
+                    "certify the problem to see which formula it is and where"
+                )
 
+    def _start(self) -> Iterate:
+        lower, upper = self.numeric.lower, self.numeric.upper
+        margin = INSET * (upper - lower)
+        near_start = np.clip(self.numeric.start, lower + margin, upper - margin)
+        x = min((near_start, 0.5 * (lower + upper)), key=self._largest_violation)
+        zero = np.zeros(self.inequality.size)
+        now = self.iterate_at(x, zero, zero)
+        tau = max(1e-3, 0.1 * float(np.median(np.abs(now.gradient * (upper - lower)))))
+        slack = np.maximum(-now.G, 1e-2 * np.maximum(1.0, np.abs(now.G)))
+        slack[self.rows :] = -now.G[self.rows :]
+        slack = np.where(self.inequality, slack, 0.0)
+        missed = np.max(np.abs(now.G[~self.inequality]), initial=0.0)
+        self.penalty = tau / max(1.0, float(missed))
+        return self.iterate_at(
+            x, slack, np.where(self.inequality, tau / np.where(self.inequality, slack, 1.0), 0.0)
+        )
 
-def require_convex(numeric: Numeric, x: Array, mu: Array) -> None:
-    """Refuse a negative eigenvalue of the second derivatives of f or ``mu' g`` at x.
+    def _products(self, slack: Array, mu: Array) -> Array:
+        return np.asarray((slack * mu)[self.inequality])
 
-    They are taken across the boxes: in units of f, whatever those of the states.
-    """
-    across = sparse.diags_array(numeric.upper - numeric.lower)
-    for what, hessian in (
-        ("objective", numeric.objective_hessian(x)),
-        ("weighted sum of the constraints", numeric.constraint_hessian(x, mu)),
-    ):
-        if not _positive_semidefinite(across @ hessian @ across):
-            raise ConvexityError(
-                f"the {what} must be convex, got a direction in which it bends downwards: "
-                "certify the problem to see which formula it is and where"
-            )
+    def _largest_violation(self, x: Array) -> float:
+        g = self.numeric.constraints(x)
+        return float(np.max(g, initial=0.0)) if np.all(np.isfinite(g)) else np.inf
 
+    def _infeasibility(self, new: Iterate, now: Iterate) -> tuple[Array, Array]:
+        """The residuals, in units of the objective by way of present gaps and multipliers."""
+        below, above = np.split(now.slack[self.rows :], 2)
+        primal = np.where(self.inequality, now.mu, self.penalty) * (new.G + new.slack)
+        return np.minimum(below, above) * new.dual[self.free], primal
 
-def _require_feasible(numeric: Numeric, x: Array, mu: Array, g: Array, slopes: Any) -> None:
-    """Refuse rows that multipliers prove to have no common point, and name them."""
+    def _merit(self, new: Iterate, tau: float, now: Iterate) -> float:
+        parts = (*self._infeasibility(new, now), self._products(new.slack, new.mu) - tau)
+        return float(np.sqrt(sum(np.sum(np.square(part)) for part in parts)))
 
-    def proves(nu: Array) -> bool:
-        # The tangent of nu'g at x is positive on the whole box; by convexity nu'g is, too.
-        weighted, slope = nu * g, slopes.T @ nu
-        descent = np.where(slope > 0.0, numeric.lower - x, numeric.upper - x) * slope
-        reach = np.maximum(np.abs(numeric.lower), np.abs(numeric.upper))
-        rounding = ROUNDING * float(np.sum(np.abs(weighted)) + np.sum(np.abs(slope) * reach))
+    def _advance(self, now: Iterate) -> Iterate | None:
+        mu = np.where(self.inequality, now.mu, 1.0)
+        self.solver.factor(self.hessian(now.x, now.mu), now.A, now.slack / mu)
+        affine = self._newton_step(now, 0.0)
+        mean = float(np.mean(self._products(now.slack, now.mu)))
+        length = self._step_to_boundary(now, affine, 1.0)
+        reached = self._products(now.slack + length * affine.slack, now.mu + length * affine.mu)
+        sigma = (float(np.mean(reached)) / mean) ** 3
+        parts = self._infeasibility(now, now)
+        if max(np.max(np.abs(part), initial=0.0) for part in parts) > mean:
+            # Products that vanish long before the equations hold would pin the point to a bound.
+            sigma = max(sigma, MIN_CENTRING)
+        tau = max(MIN_TAU, sigma * mean)
+        before = self._merit(now, tau, now)
+        short = max(BOUND_SHARE, 1.0 - mean)
+        corrected = self._newton_step(now, tau - affine.slack * affine.mu)
+        length = self._step_to_boundary(now, corrected, short)
+        new = self._accept(now, corrected, length, tau, before)
+        if new is not None:
+            return new
+        plain = self._newton_step(now, tau)
+        length = self._step_to_boundary(now, plain, short)
+        while new is None and length > MIN_STEP:
+            new = self._accept(now, plain, length, tau, before)
+            length *= 0.5
+        return new
+
+    def _newton_step(self, now: Iterate, product: Array | float) -> Step:
+        """The Newton step to ``s mu = product``."""
+        mu = np.where(self.inequality, now.mu, 1.0)
+        target = np.where(self.inequality, product / mu, 0.0)
+        dx, dmu = self.solver.solve(now.dual, now.G + target)
+        slack = np.where(self.inequality, -(now.G + now.slack) - now.A @ dx, 0.0)
+        return Step(self.moves * dx, slack, dmu)
+
+    def _accept(
+        self, now: Iterate, step: Step, length: float, tau: float, before: float
+    ) -> Iterate | None:
+        x, slack, mu = (
+            v + length * d for v, d in zip((now.x, now.slack, now.mu), step, strict=True)
+        )
+        new = self.iterate_at(x, slack, mu)
+        return new if self._merit(new, tau, now) <= (1.0 - ARMIJO * length) * before else None
+
+    def _step_to_boundary(self, now: Iterate, step: Step, share: float) -> float:
+        """The longest step, at most 1, that goes this share of the way to the nearest bound."""
+        room = np.concatenate([now.slack[self.inequality], now.mu[self.inequality]])
+        move = np.concatenate([step.slack[self.inequality], step.mu[self.inequality]])
+        falling = move < 0.0
+        return min(1.0, share * float(np.min(-room[falling] / move[falling], initial=np.inf)))
+
+    def _require_feasible(self, now: Iterate) -> None:
+        slopes, g, mu = now.A[: self.rows], now.G[: self.rows], now.mu[: self.rows]
+        if not self._proves_infeasible(now.x, mu * g, slopes.T @ mu):
+            return
+        self.require_convex(now.x, mu)
+        for j in np.argsort(np.abs(mu)):
+            fewer = np.where(np.arange(mu.size) == j, 0.0, mu)
+            if self._proves_infeasible(now.x, fewer * g, slopes.T @ fewer):
+                mu = fewer
+        labels = (self.numeric.label(int(j)) for j in np.flatnonzero(mu))
+        raise ProblemError(
+            "constraints must hold together at some point of the box, got none for "
+            f"{' and '.join(dict.fromkeys(labels))}: relax a constraint or widen the box"
+        )
+
+    def _proves_infeasible(self, x: Array, weighted: Array, slopes: Array) -> bool:
+        """Whether the tangent of ``mu' g`` at x is positive on the whole box.
+
+        By convexity ``mu' g`` is then positive too, so that no point meets all constraints.
+        """
+        lower, upper = self.numeric.lower, self.numeric.upper
+        descent = np.where(slopes > 0.0, lower - x, upper - x) * slopes
+        reach = np.maximum(np.abs(lower), np.abs(upper))
+        rounding = ROUNDING * float(np.sum(np.abs(weighted)) + np.sum(np.abs(slopes) * reach))
         return float(np.sum(weighted) + np.sum(descent)) > rounding
-
-    if not proves(mu):
-        return
-    require_convex(numeric, x, mu)
-    for j in np.argsort(np.abs(mu)):
-        fewer = np.where(np.arange(mu.size) == j, 0.0, mu)
-        mu = fewer if proves(fewer) else mu
-    labels = (numeric.label(int(j)) for j in np.flatnonzero(mu))
-    raise ProblemError(
-        "constraints must hold together at some point of the box, got none for "
-        f"{' and '.join(dict.fromkeys(labels))}: relax a constraint or widen the box"
-    )

@@ -15,7 +15,7 @@ import scipy.sparse as sparse
 from numpy.typing import NDArray
 
 from sottovoce.arguments import instance
-from sottovoce.certificate.kkt import KktSolver, Solution, approach_saddle, require_convex
+from sottovoce.certificate.kkt import InteriorPoint, KktSolver, Solution
 from sottovoce.certificate.smooth_form import SmoothForm, smooth_form
 from sottovoce.errors import CertificateError, ConvexityError
 from sottovoce.formula.derive import derivative
@@ -27,14 +27,13 @@ from sottovoce.problem.numeric import Numeric
 from sottovoce.problem.problem import Problem
 
 TOLERANCE = 1e-9  # the largest residual of a saddle point, in the units of x and mu
-MAX_POLISH = 200  # the most Newton steps behind the quadratic programs
+MAX_POLISH = 200  # the most Newton steps behind the interior-point method
 PATIENCE = 3  # Newton steps in a row that may be worse than the best, while the active set settles
 STRICT = 1e-6  # below this a multiplier and its slack both count as zero
 ANGLE = 1e-12  # the square of an angle between slopes that counts as none
 CURVATURE = 1e-10  # a second derivative below this share of the largest counts as none
 KERNEL_SHARE = 1e-3
 """The part of a kernel above which it moves an unknown: shares met are above 0.1 or below 1e-4."""
-CANCELLED = 1e6  # times what rows pull at x is more than they do: their pulls cancel
 MAX_ROUNDING = 1e-3  # the largest residual, relative to x, that rounding may excuse
 PROBES = 4  # random vectors by which a kernel shows: almost surely each of them has a part in it
 
@@ -98,7 +97,7 @@ class ReferenceOptimum:
 def reference_optimum(problem: Problem) -> ReferenceOptimum:
     """Return the saddle point ``(x-hat, mu-hat) = arg min_{x in X} max_{mu >= 0} L(x, mu)``.
 
-    It is kept as long as the problem is. Quadratic programs come near it; Newton steps on
+    It is kept as long as the problem is. An interior-point method comes near it; Newton steps on
     the natural residual, with the active rows and bounds it shows, then go on until they no longer
     move, because a small residual says little where the objective is flat (the paper's fifth
     agent).
@@ -153,36 +152,32 @@ def _as_stated(smooth: SmoothForm) -> ReferenceOptimum:
 
 def _smooth_saddle(problem: Problem) -> ReferenceOptimum:
     numeric = Numeric(problem, local=True)
-    for approximate in approach_saddle(numeric, (1e-6, 1e-8, TOLERANCE)):
-        saddle, residual = _polish(numeric, approximate)
+    method = InteriorPoint(numeric)
+    for approximate in method.iterate((1e-6, 1e-8, TOLERANCE)):
+        saddle, residual = _polish(method, approximate)
         if residual <= TOLERANCE:
             break
     jacobian = numeric.jacobian(saddle.x)
-    rounding, forces = _rounding(saddle, jacobian), float(np.max(abs(jacobian).T @ abs(saddle.mu)))
-    if forces > CANCELLED * float(np.max(np.abs(jacobian.T @ saddle.mu))):
-        # Multipliers that mostly cancel one another: rows without a common interior have none.
-        rounding, residual = 0.0, max(residual, forces * float(np.finfo(np.float64).eps))
-    if not np.isfinite(numeric.objective(saddle.x)):
-        residual = np.inf
-    if not residual <= max(TOLERANCE, rounding):
+    if not residual <= max(TOLERANCE, _rounding(saddle, jacobian)):
         raise CertificateError(
             f"the saddle point must have a residual of at most {TOLERANCE:g}, got {residual:.1e} "
             f"after {saddle.iterations} iterations: check that the problem is convex and strictly "
             "feasible, and state it in units that keep numbers near 1"
         )
-    require_convex(numeric, saddle.x, saddle.mu)
+    method.require_convex(saddle.x, saddle.mu)
     _require_minimum(numeric, saddle)
     return _describe(numeric, saddle, jacobian, residual)
 
 
-def _polish(numeric: Numeric, initial: Solution) -> tuple[Solution, float]:
+def _polish(method: InteriorPoint, initial: Solution) -> tuple[Solution, float]:
     """Newton steps until they no longer move; a few may be bad while the active set settles."""
-    best, current, solver = initial, initial, KktSolver()
+    numeric = method.numeric
+    best = current = initial
     least = numeric.residual(initial.x, initial.mu)
     patience = PATIENCE
     for _ in range(MAX_POLISH):
         try:
-            new = _newton(numeric, solver, current)
+            new = _newton(method, current)
         except np.linalg.LinAlgError:
             break
         residual = numeric.residual(new.x, new.mu)
@@ -198,24 +193,24 @@ def _polish(numeric: Numeric, initial: Solution) -> tuple[Solution, float]:
     return best, least
 
 
-def _newton(numeric: Numeric, solver: KktSolver, current: Solution) -> Solution:
+def _newton(method: InteriorPoint, current: Solution) -> Solution:
     """One semismooth Newton step: rows and bounds that the residual shows active hold exactly."""
+    numeric, free = method.numeric, method.free
     target = current.x - numeric.lagrangian_gradient(current.x, current.mu)
     rows = numeric.equality | (current.mu + numeric.constraints(current.x) > 0.0)
     low, high = target <= numeric.lower, target >= numeric.upper
     x = np.where(low, numeric.lower, np.where(high, numeric.upper, current.x))
     mu = np.where(rows, current.mu, 0.0)
-    free = ~(low | high)
-    moves, active = sparse.diags_array(free * 1.0), sparse.diags_array(rows * 1.0)
-    hessian = moves @ numeric.lagrangian_hessian(x, mu) @ moves + sparse.diags_array(1.0 - free)
-    solver.factor(hessian, active @ numeric.jacobian(x) @ moves, (~rows).astype(np.float64))
-    dx, dmu = solver.solve(free * numeric.lagrangian_gradient(x, mu), rows * numeric.constraints(x))
-    after = mu + dmu
-    return Solution(
-        np.clip(x + dx, numeric.lower, numeric.upper),
-        np.where(numeric.equality, after, np.maximum(after, 0.0)),
-        current.iterations + 1,
-    )
+    active = np.concatenate([rows, low[free], high[free]]).astype(np.float64)
+    forces = np.append(mu, np.zeros(2 * free.size))
+    point = method.iterate_at(x, np.zeros_like(forces), forces)
+    slopes = sparse.diags_array(active) @ point.A
+    method.solver.factor(method.hessian(x, mu), slopes, 1.0 - active)
+    dx, dmu = method.solver.solve(point.dual, active * point.G)
+    moved = np.clip(x + dx, numeric.lower, numeric.upper)
+    after = mu + dmu[: mu.size]
+    after = np.where(numeric.equality, after, np.maximum(after, 0.0))
+    return Solution(moved, after, current.iterations + 1)
 
 
 def _require_minimum(numeric: Numeric, saddle: Solution) -> None:

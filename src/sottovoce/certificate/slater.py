@@ -15,7 +15,7 @@ import scipy.sparse as sparse
 from numpy.typing import NDArray
 
 from sottovoce.certificate.contributions import row_ranges
-from sottovoce.certificate.kkt import approach_saddle
+from sottovoce.certificate.kkt import InteriorPoint
 from sottovoce.certificate.smooth_form import smooth_form, unchecked_problem
 from sottovoce.errors import SottovoceError
 from sottovoce.formula.expression import ZERO, symbol
@@ -123,11 +123,12 @@ class _Rows:
             )
             return SlaterPoint(point=point, slack=np.inf, status="fails", detail=detail)
         exact = bool(self.strict.all() and not self.equal.any())
-        upper = np.where(self.equal | ~self.strict, -np.inf, upper)
         # Where rows are met to rounding only, slack of that size is none.
-        row = int((upper if exact else upper + _ROOM * scales).argmax())
+        upper = upper if exact else upper + _ROOM * scales
+        upper = np.where(self.equal | ~self.strict, -np.inf, upper)
+        row = int(upper.argmax())
         slack = float(upper[row])
-        if not slack < (0.0 if exact else -_ROOM * scales[row]):
+        if not slack < 0.0:
             detail = (
                 f"a point of {where} with g(x) < 0 must exist, got none: {label(row)} is "
                 f"{slack:.6g} at the best point found; relax the constraints or widen the boxes"
@@ -211,7 +212,7 @@ def largest_slack(problem: Problem) -> Array:
     """Return the x of the agents' sets with the least ``max_j g_j(x)``, to rounding.
 
     ``minimise t`` over x and t with ``g_j(x) - c t <= 0`` for inequalities and ``g_j(x) = 0`` for
-    equalities and local rows as they are, by the quadratic programs that the saddle point uses;
+    equalities and local rows as they are, by the interior-point method that the saddle point uses;
     t is one more agent in [-1, 1] and c the range that tangents show. Equalities and local rows
     without a common point are refused.
     """
@@ -236,7 +237,7 @@ def largest_slack(problem: Problem) -> Array:
         start=(*problem.start, 0.5 * one),
     )
     form = smooth_form(stated)
-    *_, best = approach_saddle(Numeric(form.problem, local=True), (_GAP,))
+    *_, best = InteriorPoint(Numeric(form.problem, local=True)).iterate((_GAP,))
     return best.x[form.columns][:-1]
 
 

@@ -2,7 +2,8 @@
 
 Every agent's non-smooth terms become variables of its own (``problem.epigraph``); a term that mixes
 agents becomes one more agent, and its rows constraints behind the others. So does a public cost:
-``U(s)`` is the objective ``U(u)`` of agents whose states u must equal the sums.
+``U(s)`` is the objective ``U(u)`` of agents whose states u must equal the sums, or be at least as
+large where their terms are not affine.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from sottovoce.formula.canonical import rebuild, substitute, subtract
 from sottovoce.formula.derive import is_smooth
 from sottovoce.formula.expression import NONSMOOTH, ZERO, Expression, symbol
 from sottovoce.problem.constraints import Constraint
+from sottovoce.problem.costs import is_convex_everywhere
 from sottovoce.problem.epigraph import EpigraphWriter
 from sottovoce.problem.groups import Array, Group, read_only
 from sottovoce.problem.local import LocalSet, box_of
@@ -33,7 +35,7 @@ class SmoothForm:
     problem: Problem  # its sums are the stated ones; s_o - u_o of those with a public cost
     columns: NDArray[np.int64]  # the stated states in its vector of states
     rows: int  # how many of its constraints, the first ones, are the stated ones
-    priced: NDArray[np.int64]  # these o, from 0; the rows ``s_o - u_o = 0`` follow the stated ones
+    priced: NDArray[np.int64]  # these o, from 0; the rows of ``s_o - u_o`` follow the stated ones
     copies: NDArray[np.int64]  # the columns of the states u_o
 
 
@@ -68,13 +70,15 @@ def _with_copies(problem: Problem, priced: NDArray[np.int64]) -> Problem:
     cloud, sums = problem.cloud.without_cost(), problem.cloud.sums
     ranges = sum_ranges(sums, cloud.groups)
     copy_of: dict[int, Expression] = {}
+    rising = np.zeros(sums.count, dtype=np.bool_)
     groups, objectives = [], []
     for k, term in enumerate(sums.costs):
         copies = {s: symbol(f"cost{k + 1}[{i + 1}]") for i, s in enumerate(term.symbols)}
         copy_of |= dict(zip(term.rows, copies.values(), strict=True))
+        rising[list(term.rows)] = [s in term.rising for s in term.symbols]
         low, high = np.array([ranges[o] for o in term.rows]).T
         # Bounds must hold no copy, where U allows it.
-        room = np.where(high > low, high - low, 1.0) * term.everywhere
+        room = np.where(high > low, high - low, 1.0) * is_convex_everywhere(term.formula)
         groups.append(
             Group(
                 name=f"cost{k + 1}",
@@ -93,12 +97,15 @@ def _with_copies(problem: Problem, priced: NDArray[np.int64]) -> Problem:
                 rest[r] = subtract(rest[r], copy_of[first + r])
             family = replace(family, rest=tuple(rest))
             whole = len(priced_rows) == family.rows
-            some = [family] if whole else map(family.only, priced_rows)
-            rows += [replace(part, equality=True) for part in some]
+            equal = [not rising[first + r] for r in priced_rows]
+            some = list(zip(map(family.only, priced_rows), equal, strict=True))
+            if whole and len(set(equal)) == 1:
+                some = [(family, equal[0])]
+            rows += [replace(part, equality=equality) for part, equality in some]
         families.append(family)
         first += family.rows
     lower, upper = np.array(sums.lower), np.array(sums.upper)
-    lower[priced] = upper[priced] = 0.0
+    lower[priced], upper[priced] = np.where(rising[priced], -np.inf, 0.0), 0.0
     everyone = (*cloud.groups, *groups)
     return unchecked_problem(
         groups=(*problem.groups, *groups),

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final, final
 
@@ -14,17 +15,20 @@ from sottovoce.algorithm.dual_averaging import DualAveraging
 from sottovoce.algorithm.price_memory import REMEMBERED, PriceMemory
 from sottovoce.algorithm.public_sum import Ball, Level, PublicCost, PublicSum
 from sottovoce.errors import InputError
+from sottovoce.formula.canonical import add, multiply
 from sottovoce.formula.derive import gradient, hessian
-from sottovoce.formula.expression import ZERO
+from sottovoce.formula.expression import ZERO, Expression, Op, symbol
 from sottovoce.formula.tape import Array
-from sottovoce.kernels.core.plain import BALL, LEVEL, NORM, PEAK, SMOOTH
+from sottovoce.kernels.core.plain import BALL, COST, LEVEL
 from sottovoce.kernels.lower import TapeBuilder, TapeCode, registers_of
 from sottovoce.kernels.variant import core
-from sottovoce.problem.groups import read_only
+from sottovoce.problem.epigraph import EpigraphWriter
+from sottovoce.problem.groups import Group, read_only
+from sottovoce.problem.local import box_of
 
-_QUIET_START: Final = 1e-6  # without noise prices find their unit from below, in a few rounds
 RUNAWAY: Final = 1e20  # prices from here on have diverged, as in core.cloud_step
 
+_KINDS: Final = {Ball: BALL, Level: LEVEL, PublicCost: COST}
 _REMEMBERED: Final = ("mean_price", "mean_sum", "aim", "covariance", "response", "slope")
 """The fields of ``PriceMemory`` that are parts of a cloud's memory, in its order."""
 
@@ -65,18 +69,18 @@ class CloudKernel:
         self._work = np.zeros(kernel.project_work(p))
         arrays = {
             "price": self.price, "answer": self.answer, "released": self.released,
-            "memory": self.memory, "unit": unit, "noise": np.array(public.noisy, dtype=np.float64),
+            "memory": self.memory, "unit": unit, "noise": np.array(public.noise, dtype=np.float64),
             "lower": np.array(public.lower, dtype=np.float64),
             "upper": np.array(public.upper, dtype=np.float64),
         }  # fmt: skip
         constants = {
             "memory_power": algorithm.memory, "doubt": algorithm.doubt, "reach": algorithm.reach,
-            "start": algorithm.start * (1.0 if planned else _QUIET_START),
+            "start": algorithm.first_step(noisy=planned),
             "planned": planned, "begun": begun,
         }  # fmt: skip
         regions = _regions(tuple(public.regions))
-        registers = {"phi_registers": regions["phi_registers"].copy()}  # every cloud writes its own
-        self.core = kernel.CloudCore(arrays | regions | registers, constants)
+        written = {name: regions[name].copy() for name in ("phi_registers", "scratch")}
+        self.core = kernel.CloudCore(arrays | regions | written, constants)
         if warm is not None:
             self.price[:] = self.answer[:] = warm.price
             _recall(self.memory, unit, warm)
@@ -197,14 +201,19 @@ def make_cloud(
 @lru_cache(maxsize=8)  # an ensemble has a cloud per run and thread
 def _regions(regions: tuple[Ball | Level | PublicCost, ...]) -> dict[str, NDArray[np.generic]]:
     """The arrays of ``PublicSet`` that describe regions and public costs."""
-    tapes = [_phi_tape(region) for region in regions]
+    forms = [cost_form(r) if isinstance(r, PublicCost) else None for r in regions]
+    pairs = zip(regions, forms, strict=True)
+    tapes = [_phi_tape(region) if form is None else form.tape for region, form in pairs]
+    rows = [0 if form is None else form.rows for form in forms]
+    variables = np.hstack([np.zeros((4, 0)), *(form.variables for form in forms if form)])
+    sizes = [0 if form is None else form.variables.shape[1] for form in forms]
     files = [registers_of([tape], 1) for tape in tapes]
     least, most = _each(regions, "ranges", (0.0, 0.0)).reshape(-1, 2).T.copy()
     width = np.where(most > least, most - least, np.inf)
     low, high = _each(regions, "bounds", (np.nan, np.nan)).reshape(-1, 2).T
-    slopes, offsets = _each(regions, "peak", (0.0, 0.0)).reshape(-1, 2).T.copy()
+    work = [core().cost_work(n, m) for n, m in zip(sizes, rows, strict=True)]
     return {
-        "kinds": np.array([_kind(region) for region in regions], dtype=np.int64),
+        "kinds": np.array([_KINDS[type(region)] for region in regions], dtype=np.int64),
         "starts": _starts([len(region.members) for region in regions]),
         "members": np.array([m for region in regions for m in region.members], dtype=np.int64),
         "least": least, "most": most,
@@ -213,8 +222,11 @@ def _regions(regions: tuple[Ball | Level | PublicCost, ...]) -> dict[str, NDArra
         "centers": _each(regions, "center", 0.0),
         "radii": np.array([getattr(r, "radius", -1.0) for r in regions], dtype=np.float64),
         "levels": np.array([getattr(r, "level", 0.0) for r in regions], dtype=np.float64),
-        "peak_slopes": slopes, "peak_offsets": offsets,
-        "floors": np.array([getattr(r, "floor", -np.inf) for r in regions], dtype=np.float64),
+        "rising": _each(regions, "rising", 0.0),
+        "rows": np.array(rows, dtype=np.int64), "variable_starts": _starts(sizes),
+        "variable_least": variables[0], "variable_most": variables[1],
+        "variable_low": variables[2], "variable_high": variables[3],
+        "scratch": np.zeros(sum(work)), "scratch_starts": _starts(work),
         "phi_code": _joined([tape.code for tape in tapes], np.int32),
         "phi_code_starts": _starts([tape.code.size for tape in tapes]),
         "phi_registers": _joined(files, np.float64),
@@ -224,12 +236,57 @@ def _regions(regions: tuple[Ball | Level | PublicCost, ...]) -> dict[str, NDArra
     }  # fmt: skip
 
 
-def _kind(region: Ball | Level | PublicCost) -> int:
-    if isinstance(region, Ball):
-        return BALL
-    if isinstance(region, Level):
-        return LEVEL
-    return NORM if region.radius > 0.0 else PEAK if region.peak else SMOOTH
+@final
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class CostForm:
+    """A public cost in epigraph form, as ``core.public_cost`` takes it."""
+
+    tape: TapeCode  # see ``CostStep``
+    rows: int  # how many rows ``c(w) <= 0`` there are
+    variables: Array  # what w can be, least and most, and its bounds, likewise; shape (4, n)
+
+
+def cost_form(cost: PublicCost) -> CostForm:
+    """Return U with auxiliary variables in place of its non-smooth terms."""
+    least, most = np.array(cost.ranges).T
+    group = Group(
+        name="cost", symbols=cost.symbols, lower=least[np.newaxis], upper=most[np.newaxis]
+    )
+    writer = EpigraphWriter(group.name, norm_rows=False)
+    psi = writer.smooth(cost.phi)
+    symbols, rows = (*cost.symbols, *writer.extra), writer.rows
+    ends = np.vstack(writer.bounds(group, box_of(group)))
+    ends[1] += 1e-3 * np.max(most - least) * (ends[0] == ends[1])  # a term that is always 0
+    free = np.full(ends.shape[1], np.inf)
+    # What is divided by stays positive; nothing else bounds what stands for a term.
+    positive = [term.op == Op.NORM for term in writer.extra.values()]
+    bounds = np.array([np.where(positive, ends[0], -free), free])
+    variables = np.hstack(
+        [np.vstack([least, most, np.array(cost.bounds).T]), np.vstack([ends, bounds])]
+    )
+    multipliers = [symbol(f"mu{k + 1}") for k in range(len(rows))]
+    builder = TapeBuilder(
+        len(symbols) + len(rows), {s: i for i, s in enumerate((*symbols, *multipliers))}
+    )
+    lagrangian = add(psi, *map(multiply, multipliers, rows))
+    slopes, second = [gradient(f, symbols) for f in (psi, *rows)], hessian(lagrangian, symbols)
+    outputs = [slopes[0].get(s, ZERO) for s in symbols]
+    outputs += [*rows, *(slope.get(s, ZERO) for slope in slopes[1:] for s in symbols)]
+    outputs += _square(second, symbols)
+    return CostForm(
+        tape=builder.finish([builder.value(f) for f in outputs]),
+        rows=len(rows),
+        variables=variables,
+    )
+
+
+def _square(
+    entries: Mapping[tuple[Expression, Expression], Expression], symbols: Sequence[Expression]
+) -> list[Expression]:
+    """A Hessian row by row, from its upper half."""
+    place = list(enumerate(symbols))
+    pairs = (((s, t) if i <= j else (t, s)) for i, s in place for j, t in place)
+    return [entries.get(pair, ZERO) for pair in pairs]
 
 
 def _each(regions: Sequence[Ball | Level | PublicCost], name: str, default: object) -> Array:
@@ -239,19 +296,14 @@ def _each(regions: Sequence[Ball | Level | PublicCost], name: str, default: obje
 
 
 def _phi_tape(region: Ball | Level | PublicCost) -> TapeCode:
-    """Value, gradient and Hessian of phi, row by row; nothing for a ball or a norm."""
-    if isinstance(region, Ball) or _kind(region) == NORM:
+    """Value, gradient and Hessian of phi, row by row; nothing for a ball."""
+    if not isinstance(region, Level):
         return TapeBuilder(0, {}).finish([])
     symbols = region.symbols
     builder = TapeBuilder(len(symbols), {s: i for i, s in enumerate(symbols)})
     slopes, second = gradient(region.phi, symbols), hessian(region.phi, symbols)
-    outputs = [builder.value(region.phi)]
-    outputs += [builder.value(slopes.get(s, ZERO)) for s in symbols]
-    for i, s in enumerate(symbols):
-        for j, t in enumerate(symbols):
-            pair = (s, t) if i <= j else (t, s)
-            outputs.append(builder.value(second.get(pair, ZERO)))
-    return builder.finish(outputs)
+    outputs = [region.phi, *(slopes.get(s, ZERO) for s in symbols), *_square(second, symbols)]
+    return builder.finish([builder.value(f) for f in outputs])
 
 
 def _starts(sizes: Sequence[int]) -> NDArray[np.int64]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from sottovoce.arguments import instance, whole
 from sottovoce.certificate.kkt import KktSolver
@@ -125,10 +126,13 @@ def linearise(problem: Problem, saddle: ReferenceOptimum) -> LinearisedKkt:
     sums, price = problem.cloud.sums, saddle_prices(problem, saddle)
     numeric, columns = Numeric(problem, sums.families, local=True), np.arange(problem.size)
     objective_gradient = numeric.objective_gradient(saddle.x)
+    largest_force = float(np.max(np.abs(objective_gradient)))
     if sums.costs:
         cost_slope = Numeric(problem.cloud, sums.families).pullback(saddle.x, saddle.cost)
+        # The sum of both is 0 where x_hat is inside all bounds and rows.
+        largest_force = max(largest_force, float(np.max(np.abs(cost_slope))))
         objective_gradient = objective_gradient + cost_slope
-    least_force = ACTIVE_FORCE * float(np.max(np.abs(objective_gradient)))
+    least_force = ACTIVE_FORCE * largest_force
     at_bound = np.abs(saddle.bound_multipliers) > least_force
     if is_nonsmooth(problem) or sums.costs:
         # Every non-smooth term becomes a variable with rows, which fix a state in a corner of it.
@@ -140,6 +144,27 @@ def linearise(problem: Problem, saddle: ReferenceOptimum) -> LinearisedKkt:
         at_bound[smooth.copies] |= np.abs((price - saddle.cost)[smooth.priced]) > least_force
         saddle, columns = inner, smooth.columns
     free = (numeric.lower < numeric.upper) & ~at_bound
+    states, prices, flat = _responses(numeric, sums, saddle, price, (free, least_force))
+    return LinearisedKkt(
+        states=states[columns],
+        prices=prices,
+        flat=tuple(np.flatnonzero(flat[columns]).tolist()),
+        objective_gradient=objective_gradient,
+    )
+
+
+def _responses(
+    numeric: Numeric,
+    sums: Sums,
+    saddle: ReferenceOptimum,
+    price: Array,
+    active: tuple[NDArray[np.bool_], float],
+) -> tuple[Array, Array, NDArray[np.bool_]]:
+    """``dx / dw``, ``dlambda / dw`` and the flat states of a smooth problem.
+
+    ``active`` has the states that no bound fixes, and the least force of an active row.
+    """
+    free, least_force = active
     # States across their boxes, because curvature and slopes depend on their units; others stay 0.
     width = np.where(free, numeric.upper - numeric.lower, 0.0)
     across = sparse.diags_array(width)
@@ -172,12 +197,7 @@ def linearise(problem: Problem, saddle: ReferenceOptimum) -> LinearisedKkt:
     flat = free & (kernel_share(shrunk, free.size) > KERNEL_SHARE)
     moved = -(towards @ prices)
     moved[np.abs(moved) < _ROUNDING * np.max(np.abs(moved), initial=0.0)] = 0.0
-    return LinearisedKkt(
-        states=(width[:, np.newaxis] * moved)[columns],
-        prices=prices,
-        flat=tuple(np.flatnonzero(flat[columns]).tolist()),
-        objective_gradient=objective_gradient,
-    )
+    return width[:, np.newaxis] * moved, prices, flat
 
 
 def _solve_price_response(

@@ -85,6 +85,16 @@ class FleetSum:
             used = self.weights.any(axis=1)
         return np.repeat(used, len(self.terms))
 
+    @property
+    def key(self) -> object:
+        """What it is: the same for the same total, stated twice."""
+        weights = self.weights
+        if weights is not None and weights.shape[0] == 1 and np.all(weights == 1.0):
+            weights = None
+        if weights is not None:
+            weights = (weights if isinstance(weights, np.ndarray) else weights.toarray()).tobytes()
+        return self.group.name, tuple(map(canonical, self.terms)), weights
+
     def mapped(self, change: Callable[[Expression], Expression]) -> FleetSum:
         """The same sum of other terms."""
         return replace(self, terms=tuple(map(change, self.terms)))

@@ -1,21 +1,17 @@
 """Public costs: one convex function U of sums over agents, which everybody knows.
 
-    minimise  sum_i f_i(x_i) + U(s),    s_o = sum_i h_oi(x_i),    h affine
+    minimise  sum_i f_i(x_i) + U(s),    s_o = sum_i h_oi(x_i)
 
-U is read as a function of as few sums as it takes, and adds up over groups of them that share no
-sum. A group is smooth, or depends on one sum alone, or is one of two kinds with kinks:
-
-    psi(u) + w max(c_1 u_1 + b_1, ..., c_m u_m + b_m, floor)      psi smooth and separable
-    w ||u - c||
+h_oi is affine, or convex where U does not decrease in s_o. U is read as a function of as few sums
+as it takes, and adds up over groups of them that share no sum.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import TypeAlias
+from typing import TypeAlias, final
 
 import numpy as np
 
@@ -25,24 +21,34 @@ from sottovoce.formula.canonical import (
     addends,
     canonical,
     coefficient,
+    maximum_of,
     multiply,
-    pieces_of,
+    negate,
+    rebuild,
     split_constant,
     substitute,
-    subtract,
 )
 from sottovoce.formula.curvature import curvature
-from sottovoce.formula.derive import is_affine, is_smooth
-from sottovoce.formula.enclosure import domain_conditions
-from sottovoce.formula.expression import ZERO, Expression, Op, Scalar, number, scalar, symbol
+from sottovoce.formula.derive import gradient, is_affine, rationalise
+from sottovoce.formula.enclosure import domain_conditions, enclose, value_range
+from sottovoce.formula.expression import (
+    ZERO,
+    Expression,
+    Scalar,
+    exact_arithmetic,
+    number,
+    scalar,
+    symbol,
+)
+from sottovoce.formula.intervals import interval
 from sottovoce.formula.order import in_order
 from sottovoce.formula.tape import tape
-from sottovoce.problem.agents import Agents, RowName, owners, rewritten
-from sottovoce.problem.constraints import Constraint, FleetSum, row_symbols, without_rows
+from sottovoce.problem.constraints import Constraint, FleetSum, row_symbols
 from sottovoce.problem.decompose import merge_rounded_sums, name_affine, reduce_to_basis
 from sottovoce.problem.fingerprint import fingerprint
 from sottovoce.problem.groups import Array, Group, read_only
 from sottovoce.problem.linear_rows import exact_float
+from sottovoce.problem.local import rules_of
 
 MOST_SUMS = 128  # as in kernels.core.prices: a day has 96 quarter-hours
 SumRow: TypeAlias = tuple[FleetSum, int]  # a row of a sum over a fleet
@@ -55,49 +61,48 @@ class Cost:
     families: tuple[Constraint, ...]  # the sums, rows without a bound
     symbols: tuple[Expression, ...]  # what ``formula`` calls them, one per row
     formula: Expression  # U
+    rising: frozenset[Expression]  # symbols of sums whose terms are not affine
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class CostTerm:
     """What one group of sums adds to U."""
 
-    rows: tuple[int, ...]  # the sums u, from 0, which the formulas call ``symbols``
+    rows: tuple[int, ...]  # the sums u, from 0, which the formula calls ``symbols``
     symbols: tuple[Expression, ...]
     formula: Expression  # all that they add to U
-    smooth: Expression  # psi; with one sum all of it
-    peak: tuple[tuple[float, float], ...] = ()  # ``(w c_i, w b_i)`` of every sum; empty without one
-    floor: float = -math.inf  # what the maximum is at least, times w
-    center: tuple[float, ...] = ()  # c of a norm; empty without one
-    weight: float = 0.0  # its w, 0 without one
+    rising: frozenset[Expression]  # sums of terms that are not affine: U must not fall in them
 
-    @property
-    def everywhere(self) -> bool:
-        """Whether it is convex and defined for all numbers, not only where its sums can be."""
-        return curvature(self.formula).is_convex and not domain_conditions(self.formula)
+    def extended(self, box: Mapping[Expression, tuple[float, float]]) -> Expression:
+        """``U(max(u, least))`` in sums of terms that are not affine: nondecreasing everywhere."""
+        return substitute(
+            self.formula,
+            {s: maximum_of(s, number(box[s][0])) for s in self.symbols if s in self.rising},
+        )
 
 
-def plain_cost(formula: Expression, named: Set[Agents]) -> Expression:
-    """Return a cost in plain symbols; the same total stated twice is one.
+@exact_arithmetic()
+def is_rising(
+    formula: Expression, s: Expression, box: Mapping[Expression, tuple[float, float]]
+) -> bool:
+    """Whether a function, convex on a box, is proven to be nondecreasing in one of its symbols.
 
-    Totals over the agents ``named``, which are stated one by one, are written out.
+    Slopes of a convex function rise: where the symbol is least, so is the slope.
     """
-    formula = rewritten(without_rows(formula, named), {})
-    known: dict[object, FleetSum] = {}
-    values: dict[Expression, Expression] = {}
-    for s in row_symbols(formula):
-        part = s.value.part
-        group = next((a.fleet for a in owners(part.terms)), part.group)
-        plain = replace(part.mapped(lambda h: canonical(rewritten(h, {}))), group=group)
-        plain = known.setdefault(sum_key(plain), plain)
-        place = list(known.values()).index(plain) + 1
-        values[s] = symbol(RowName(f"total {place}[{s.value.row + 1}]", plain, s.value.row))
-    return canonical(rewritten(formula, values) if values else formula)
+    ends = {t: interval(*(ends if t is not s else ends[:1] * 2)) for t, ends in box.items()}
+    slope = gradient(rationalise(formula), [s]).get(s, ZERO)
+    return bool(np.all(enclose(slope, ends).lower >= 0.0))
+
+
+def is_convex_everywhere(formula: Expression) -> bool:
+    """Whether a formula is convex and defined for all numbers, as its form shows."""
+    return curvature(formula).is_convex and not domain_conditions(formula)
 
 
 def read_cost(formula: Expression, groups: Sequence[Group]) -> Cost:
     """Return ``cost=``, in plain symbols, as a function of sums."""
     rows: dict[Expression, SumRow] = {s: (s.value.part, s.value.row) for s in row_symbols(formula)}
-    owner = {s: g.name for g in groups if g.count == 1 for s in g.symbols}
+    owner = {s: g for g in groups if g.count == 1 for s in g.symbols}
     for s in in_order(formula.symbols):
         if s not in owner and s not in rows:
             raise ProblemError(
@@ -107,59 +112,142 @@ def read_cost(formula: Expression, groups: Sequence[Group]) -> Cost:
     if not formula.symbols:
         raise ProblemError(f"cost must depend on sums over agents, got {formula}: remove it")
     straight = [t for t in addends(formula) if is_affine(t, t.symbols)]
-    for term in (*(t for t in addends(formula) if t not in set(straight)), add(*straight)):
-        names = {owner.get(s, s) for s in term.symbols}
+    mixing = [t for t in addends(formula) if t not in set(straight)]
+    for term in (*mixing, add(*straight)):
+        names = {owner[s].name if s in owner else s for s in term.symbols}
         if len(names) == 1 and not names & rows.keys():
             raise ProblemError(
                 f"cost must be a function of sums over agents, got the term {term} of "
                 f"{names.pop()} alone: put it into its objective"
             )
-    for part, row in rows.values():
-        h = part.terms[row % len(part.terms)]
+    terms = _Terms(owner, rows)
+    mixed = frozenset[Expression]().union(*(t.symbols for t in mixing))
+    for s, (part, row) in rows.items():
         if not part.enters[row]:
             raise ProblemError(
                 f"cost must be a function of sums that agents enter, got row {row + 1} of a total "
                 f"over {part.group.name} whose weights are all 0: remove it"
             )
-        if not is_affine(h, part.group.symbols):
+        if s not in mixed and not terms.affine(s):
             raise ProblemError(
-                f"cost must be a function of sums of affine terms, got a total of {h}: put what "
-                "an agent pays by itself into its objective"
+                "cost must be more than a total of terms that are not affine, got one of "
+                f"{part.terms[row % len(part.terms)]}: put what an agent pays by itself into its "
+                "objective"
             )
-    parts: dict[Expression, Expression] = {}
-    phi = name_affine(formula, parts)
-    try:
-        return _cost_of_sums(*merge_rounded_sums(*reduce_to_basis(parts, phi)), rows)
-    except ProblemError:  # of fewer sums some are combinations, which a kink may not mix
-        return _cost_of_sums(parts, phi, rows)
+    costs = [_cost_of_sums(*_affine_parts(formula, terms), terms)]
+    curved: dict[Expression, Expression] = {}
+    phi = terms.name(formula, curved)
+    if len(curved) < len(costs[0].symbols) and terms.convex(curved, phi):
+        costs.append(_cost_of_sums(curved, phi, terms))
+    return costs[-1]
 
 
-def _cost_of_sums(
-    names: Mapping[Expression, Expression], phi: Expression, rows: Mapping[Expression, SumRow]
-) -> Cost:
+def _affine_parts(
+    formula: Expression, terms: _Terms
+) -> tuple[dict[Expression, Expression], Expression]:
+    """The affine parts of a cost, as few as it takes, and the cost as a function of them."""
+    names: dict[Expression, Expression] = {}
+    phi = name_affine(formula, names)
+    curved = {h: symbol(f"v{k + 1}") for k, h in enumerate(names) if not terms.affine(h)}
+    phi = substitute(phi, {names.pop(h): v for h, v in curved.items()})
+    names, phi = merge_rounded_sums(*reduce_to_basis(names, phi)) if names else (names, phi)
+    return names | curved, phi
+
+
+@final
+class _Terms:
+    """The terms of sums: formulas in the states of one agent, and rows of sums over fleets."""
+
+    def __init__(
+        self, owner: Mapping[Expression, Group], rows: Mapping[Expression, SumRow]
+    ) -> None:
+        self._owner, self.rows = owner, rows
+        groups = {group.name: group for group in owner.values()}.values()
+        self._box = {
+            s: (float(g.lower[0, c]), float(g.upper[0, c]))
+            for g in groups
+            for c, s in enumerate(g.symbols)
+        }
+
+    def _of(self, term: Expression) -> tuple[Expression, Group, list[int]] | None:
+        """The formula of a term, whose it is, and the signs of its weights; None of several."""
+        if term in self.rows:
+            part, row = self.rows[term]
+            return part.terms[row % len(part.terms)], part.group, part.only(row).signs
+        groups = [self._owner.get(s) for s in term.symbols]
+        if not groups or groups[0] is None or any(g is not groups[0] for g in groups):
+            return None
+        return term, groups[0], [1]
+
+    def name(self, expr: Expression, names: dict[Expression, Expression]) -> Expression:
+        """Put a symbol for every sum of terms of one agent each; equal sums share one."""
+        alone = [t for t in addends(expr) if self._of(coefficient(t)[1]) is not None]
+        if alone:
+            name = names.setdefault(add(*alone), symbol(f"u{len(names) + 1}"))
+            others = (t for t in addends(expr) if t not in set(alone))
+            return add(name, *(self.name(t, names) for t in others))
+        return rebuild(expr, [self.name(a, names) for a in expr.args]) if expr.symbols else expr
+
+    def affine(self, h: Expression) -> bool:
+        """Whether all terms of a sum are affine."""
+        return all(
+            of is not None and is_affine(of[0], of[1].symbols)
+            for of in (self._of(coefficient(t)[1]) for t in addends(h))
+        )
+
+    def bends(self, h: Expression, sign: int) -> bool:
+        """Whether a sum, or its negative, is shown to be convex by all of its terms."""
+        for term in addends(h):
+            factor, rest = coefficient(term)
+            of = self._of(rest)
+            if of is None:
+                return False
+            curvature_of = rules_of(of[1]).curvature(of[0])
+            for weight in of[2]:
+                upwards = factor * weight * sign > 0
+                if not (curvature_of.is_convex if upwards else curvature_of.is_concave):
+                    return False
+        return True
+
+    def convex(self, names: Mapping[Expression, Expression], phi: Expression) -> bool:
+        """Whether phi is shown to be convex, and nondecreasing in what is convex alone."""
+        box = dict.fromkeys(names.values(), (-np.inf, np.inf))
+        rising = []
+        for h, u in names.items():
+            if not self.affine(h):
+                if not self.bends(h, 1):
+                    return False
+                if not h.symbols & self.rows.keys():
+                    box[u] = float(value_range(h, self._box)[0]), np.inf
+                rising.append(u)
+        return curvature(phi).is_convex and all(is_rising(phi, u, box) for u in rising)
+
+
+def _cost_of_sums(names: Mapping[Expression, Expression], phi: Expression, terms: _Terms) -> Cost:
     """A cost phi of the sums ``names``; of proportional sums one is kept."""
     known: dict[Expression, Expression] = {}
     values: dict[Expression, Expression] = {}
     for h, u in names.items():
         factor, unit = _normalised(h)
+        if not terms.affine(unit) and terms.bends(unit, -1):
+            factor, unit = -factor, add(*map(negate, addends(unit)))
         values[u] = multiply(number(factor), known.setdefault(unit, u))
     names, phi = known, substitute(phi, values)
-    place = {s: k for k, s in enumerate(rows)}
+    place = {s: k for k, s in enumerate(terms.rows)}
     sums = sorted(names, key=lambda h: place.get(h, len(place)))
     # By content: the same cost, written in another order, is one.
-    families = sorted(_families(sums, rows), key=lambda pair: fingerprint(pair[0]))
+    families = sorted(_families(sums, terms.rows), key=lambda pair: fingerprint(pair[0]))
     ordered = [h for _, members in families for h in members]
     symbols = {names[h]: symbol(f"s{k + 1}") for k, h in enumerate(ordered)}
     label = "cost {}" if len(families) > 1 else "cost"
-    cost = Cost(
+    return Cost(
         families=tuple(
             replace(family, name=label.format(k + 1)) for k, (family, _) in enumerate(families)
         ),
         symbols=tuple(symbols.values()),
         formula=substitute(phi, symbols),
+        rising=frozenset(symbols[names[h]] for h in ordered if not terms.affine(h)),
     )
-    list(cost_terms(cost, range(len(symbols))))  # refuses what no prox is known of
-    return cost
 
 
 def _normalised(h: Expression) -> tuple[Scalar, Expression]:
@@ -194,72 +282,17 @@ def cost_terms(cost: Cost, rows: Sequence[int]) -> Iterator[CostTerm]:
         groups.append((symbols, [*(t for g in joined for t in g[1]), term]))
     for k, (symbols, terms) in enumerate(groups):
         ordered = tuple(s for s in cost.symbols if s in symbols)
-        formula = add(*terms, number(constant if k == 0 else 0))
         if len(ordered) > MOST_SUMS:
             raise ProblemError(
                 f"cost must mix at most {MOST_SUMS} sums, got {len(ordered)}: state it as a sum of "
                 "several"
             )
-        yield replace(_kind(formula, ordered), rows=tuple(place[s] for s in ordered))
-
-
-def _kind(formula: Expression, symbols: tuple[Expression, ...]) -> CostTerm:
-    plain = CostTerm(rows=(), symbols=symbols, formula=formula, smooth=formula)
-    if len(symbols) == 1 or is_smooth(formula):
-        return plain
-    kinked = [t for t in addends(formula) if not is_smooth(t)]
-    factor, inner = coefficient(kinked[0])
-    smooth = subtract(formula, kinked[0])
-    if len(kinked) == 1 and factor > 0 and is_smooth(smooth):
-        weight = float(factor)
-        if inner.op == Op.MAX and all(len(t.symbols) <= 1 for t in addends(smooth)):
-            peak = _peak(inner, symbols, weight)
-            if peak is not None:
-                return replace(plain, smooth=smooth, peak=peak[0], floor=peak[1])
-        if inner.op == Op.NORM and not smooth.symbols:
-            norm = _norm(inner, symbols)
-            if norm is not None:
-                return replace(plain, smooth=smooth, center=norm[0], weight=weight * norm[1])
-    raise ProblemError(
-        f"cost must be smooth where it mixes sums, or a maximum of sums beside smooth costs of "
-        f"single sums, or the norm of sums alone, got {formula!r:.80}: write it with these"
-    )
-
-
-def _peak(
-    inner: Expression, symbols: tuple[Expression, ...], weight: float
-) -> tuple[tuple[tuple[float, float], ...], float] | None:
-    """The slope and the offset of every sum in a maximum, and its constant piece."""
-    pieces: dict[Expression, tuple[float, float]] = {}
-    floor = -math.inf
-    for piece in pieces_of(inner):
-        offset, part = split_constant(piece)
-        if not part.symbols:
-            floor = max(floor, weight * float(offset))
-            continue
-        slope, u = coefficient(part)
-        if not u.is_symbol or u in pieces:
-            return None
-        pieces[u] = weight * float(slope), weight * float(offset)
-    return tuple(pieces.get(s, (0.0, 0.0)) for s in symbols), floor
-
-
-def _norm(
-    inner: Expression, symbols: tuple[Expression, ...]
-) -> tuple[tuple[float, ...], float] | None:
-    """The centre of a norm of differences, and by what all of them are multiplied."""
-    center: dict[Expression, float] = {}
-    sizes = set()
-    for part in inner.args:
-        offset, varying = split_constant(part)
-        slope, u = coefficient(varying)
-        if not u.is_symbol or u in center:
-            return None
-        center[u] = -float(offset) / float(slope)
-        sizes.add(abs(float(slope)))
-    if len(sizes) != 1:
-        return None
-    return tuple(center[s] for s in symbols), sizes.pop()
+        yield CostTerm(
+            rows=tuple(place[s] for s in ordered),
+            symbols=ordered,
+            formula=add(*terms, number(constant if k == 0 else 0)),
+            rising=cost.rising.intersection(ordered),
+        )
 
 
 def _families(
@@ -307,22 +340,12 @@ def _family(parts: Sequence[FleetSum], named: Expression) -> Constraint:
     )
 
 
-def sum_key(part: FleetSum) -> object:
-    """Return what a sum over a fleet is: the same for the same total, stated twice."""
-    weights = part.weights
-    if weights is not None and weights.shape[0] == 1 and np.all(weights == 1.0):
-        weights = None
-    if weights is not None:
-        weights = (weights if isinstance(weights, np.ndarray) else weights.toarray()).tobytes()
-    return part.group.name, tuple(map(canonical, part.terms)), weights
-
-
 def row_keys(family: Constraint) -> list[object]:
     """Return what the rows of a family are, apart from their constants: equal rows, equal keys."""
     named = family.named or (ZERO,) * family.rows
     return [
         (
-            frozenset(sum_key(part.only(row)) for part in family.sums),
+            frozenset(part.only(row).key for part in family.sums),
             canonical(split_constant(named[row])[1]),
         )
         for row in range(family.rows)

@@ -22,7 +22,7 @@ from sottovoce.formula.canonical import (
     subtract,
 )
 from sottovoce.formula.derive import is_smooth
-from sottovoce.formula.expression import Expression, Op, Relation, number
+from sottovoce.formula.expression import Expression, Op, Relation, number, symbol
 from sottovoce.formula.order import in_order
 from sottovoce.formula.parse import (
     MAX_CHARACTERS,
@@ -30,10 +30,17 @@ from sottovoce.formula.parse import (
     parse_constraint,
     parse_expression,
 )
-from sottovoce.problem.agents import Agents, owners, rewritten
+from sottovoce.problem.agents import Agents, RowName, owners, rewritten
 from sottovoce.problem.code import Objective
-from sottovoce.problem.constraints import Constraint, Hard, Total, over_named_agents, without_rows
-from sottovoce.problem.costs import plain_cost
+from sottovoce.problem.constraints import (
+    Constraint,
+    FleetSum,
+    Hard,
+    Total,
+    over_named_agents,
+    row_symbols,
+    without_rows,
+)
 from sottovoce.problem.groups import Group, read_only, require_distinct_labels
 
 _WORD = re.compile(r"[^\W\d]\w*")
@@ -291,11 +298,11 @@ def read_objectives(
         if isinstance(formula, str):
             formula = parse_expression(formula, symbols, where=where)
         expr = check_expression(formula, owner, where)
-        for symbol in in_order(expr.symbols):
-            if owner[symbol] != group.name:
+        for other in in_order(expr.symbols):
+            if owner[other] != group.name:
                 raise ProblemError(
-                    f"{where} may name its own state only, got {symbol}, which belongs to "
-                    f"{owner[symbol]}: put what couples agents into a constraint"
+                    f"{where} may name its own state only, got {other}, which belongs to "
+                    f"{owner[other]}: put what couples agents into a constraint"
                 )
         exprs.append(group.fill(expr) if group.count == 1 else expr)
     return tuple(exprs)
@@ -315,6 +322,24 @@ def stated_cost(cost: object) -> Expression | None:
             f"sv.total(ev.x)), got {cost!r:.60}"
         )
     return cost
+
+
+def plain_cost(formula: Expression, named: Set[Agents]) -> Expression:
+    """Return a cost in plain symbols; the same total stated twice is one.
+
+    Totals over the agents ``named``, which are stated one by one, are written out.
+    """
+    formula = rewritten(without_rows(formula, named), {})
+    known: dict[object, FleetSum] = {}
+    values: dict[Expression, Expression] = {}
+    for s in row_symbols(formula):
+        part = s.value.part
+        group = next((a.fleet for a in owners(part.terms)), part.group)
+        plain = replace(part.mapped(lambda h: canonical(rewritten(h, {}))), group=group)
+        plain = known.setdefault(plain.key, plain)
+        place = list(known.values()).index(plain) + 1
+        values[s] = symbol(RowName(f"total {place}[{s.value.row + 1}]", plain, s.value.row))
+    return canonical(rewritten(formula, values) if values else formula)
 
 
 def read_constraints(

@@ -343,9 +343,6 @@ class _SumsBuilder:
 
     def add_cost(self, cost: Cost) -> None:
         """The sums of a cost; those that a constraint bounds already are shared with it."""
-        norms = {
-            s for t in cost_terms(cost, range(len(cost.symbols))) if t.center for s in t.symbols
-        }
         keys = [key for family in self.families for key in row_keys(family)]
         inside = {row for region in self.regions for row in region.rows}
         places = {key: (row, 1) for row, key in enumerate(keys) if row not in inside}
@@ -360,10 +357,13 @@ class _SumsBuilder:
         for stated in cost.families:
             stated_keys = row_keys(stated)
             symbols = cost.symbols[len(rows) : len(rows) + stated.rows]
-            if all(key in places for key in stated_keys) and norms.isdisjoint(symbols):
+            signs = {places[key][1] for key in stated_keys if key in places}
+            if all(key in places for key in stated_keys) and (
+                signs == {1} or cost.rising.isdisjoint(symbols)
+            ):
                 rows += [places[key][0] for key in stated_keys]
-                signs = zip(symbols, stated_keys, strict=True)
-                negative |= {s: negate(s) for s, key in signs if places[key][1] < 0}
+                pairs = zip(symbols, stated_keys, strict=True)
+                negative |= {s: negate(s) for s, key in pairs if places[key][1] < 0}
                 continue
             rows += range(self.rows, self.rows + stated.rows)
             for family in _without_single(stated):

@@ -394,7 +394,7 @@ def _hash_request(request: SimulationRequest, layout: Layout) -> str:
         (s.rounds, s.runs, s.lanes, s.first, s.seed, s.transcript),
         (layout.noisy, layout.release.entries, layout.release.sigma),
         (s.start, s.price0, layout.domain, s.saddle, s.marks),
-        (public.lower, public.upper, public.unit, public.noisy),
+        (public.lower, public.upper, public.unit, public.noise),
         None if s.warm is None else s.warm.fingerprint,
     )
 

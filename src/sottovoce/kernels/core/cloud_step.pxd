@@ -2,7 +2,7 @@ cdef struct CloudView:
     Py_ssize_t p
     PublicSet* public_set
     double* unit             # sigma of every sum; any positive size where there is no noise
-    double* noise            # 1 for a noisy sum, 0 for one without noise
+    double* noise            # r: sigma over the range of every sum, 0 for one without noise
     double* price            # lambda(k)
     double* answer           # the prices to report
     double* released         # the releases, averaged
@@ -34,7 +34,7 @@ cdef class CloudCore:
     cpdef object nearest(self, object v, object metric, object u, object work, bint priced)
 
 cdef Py_ssize_t DENSE, EVERY_ROUND
-cdef double EXPLAINED, FIRST_ROUNDS, EARLY, NOISE_FREE, SEARCH_ROUNDS, MIN_MEMORY, MIN_SPREAD, STILL, ALIKE, RUNAWAY
+cdef double EXPLAINED, OBSCURED, FIRST_ROUNDS, NOISE_FREE, SEARCH_ROUNDS, MIN_MEMORY, MIN_SPREAD, STILL, ALIKE, RUNAWAY
 
 cpdef Py_ssize_t entries(Py_ssize_t p) noexcept nogil
 cpdef Py_ssize_t kept_size(Py_ssize_t p) noexcept nogil
@@ -47,7 +47,6 @@ cdef void maximise_model(CloudView* cloud, double recent) noexcept nogil
 cdef void count_rounds(CloudView* cloud, Py_ssize_t k, double* y) noexcept nogil
 cdef void remember(CloudView* cloud, double w) noexcept nogil
 cdef void learn(CloudView* cloud) noexcept nogil
-cdef void rebuild_slope(Py_ssize_t p, double* basis, double* rotated, double* values, double* product, double* slope) noexcept nogil
 cdef void learn_rows(CloudView* cloud) noexcept nogil
 cdef double reach_now(CloudView* cloud, Py_ssize_t k) noexcept nogil
 cdef void regularise(CloudView* cloud, double recent, double reach) noexcept nogil

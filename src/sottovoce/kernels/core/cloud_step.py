@@ -11,22 +11,24 @@ of g cancel; ``start`` is the only number with a unit, that of f, and is outgrow
     C = recent cov(lambda),  E = -recent cov(y, lambda),  C = V diag(c) V'
     (V'BV)_ef = (V'(E + E')V)_ef / (c_e + c_f), negative eigenvalues -> 0
     spread_e^2 = c_e + max(start, 0.03 largest)^2
-    R_e = (doubt sqrt(A) + A |V'(ybar - u)|_e / reach(k)) / spread_e
+    D_o = doubt sqrt(A) (1 + 0.3 r_o^2 / A)           r: sigma over the certified range of the sum
+    R_e = (|D V_e| + A |V'(ybar - u)|_e / reach(k)) / spread_e
     H = sqrt(n) B + V diag(R) V'
     lambda = argmax  A ybar'lambda - A support_C(lambda) - (lambda - lbar)'H(lambda - lbar)/2
 
 n counts for how many rounds the model has been right up to noise. It sets both how long releases
 are remembered and the gain ``n^-1/2``: an innovation that noise cannot explain makes the step a
 secant step from few rounds, which is what noise-free tails and fleets need; under noise n is k, and
-the step that of stochastic approximation with Polyak and Juditsky's averaging. In the test on |e|^2
-p counts the sums with noise, and doubt is weighted by their noise: both are 0 without noise.
+the step that of stochastic approximation with Polyak and Juditsky's averaging. D is the noise of
+what has accumulated; it keeps prices where they are while a sum, wherever it is in its range,
+cannot be told from its noise. In ``100 p`` only sums with noise count, and D is 0 without noise.
 
 After round ``EVERY_ROUND`` V and B are learnt once in k // 100 rounds. More than ``DENSE`` sums are
 learnt row by row: V is the identity, C, E and B are diagonal, and m is at least min(k, 3).
 """
 
 from . import plain as cython
-from .linear import eigen
+from .linear import add_spectral, eigen, multiply_matrices
 from .plain import *
 from .plain import Struct as CloudView
 from .plain import Struct as DualModel
@@ -39,9 +41,9 @@ from .public_cost import prox
 
 DENSE = 24  # up to so many sums the slope is a full matrix
 EXPLAINED = 100.0  # ten standard deviations; three make prices follow noise: 1.20 against 1.09
+OBSCURED = 0.3  # of (sigma / range)^2; 0 lets noise multiply prices, 1 is slow where range = sigma
 FIRST_ROUNDS = 10.0  # in which the unit of prices is still to be found
-EARLY = 3.0  # reaches more in the first rounds where there is noise; as far later: excursions
-NOISE_FREE = 0.4  # of the reach where there is no noise to average out, and as much more early
+NOISE_FREE = 0.4  # of the reach where there is no noise to average out
 SEARCH_ROUNDS = 100.0  # without noise, after which the reach falls: flat agents' secants mislead
 MIN_MEMORY = 2.0  # rounds remembered besides one per direction, or secants would be of rounding
 MIN_SPREAD = 0.03  # what a direction may need at any time, as a share of the largest
@@ -162,7 +164,8 @@ def cloud_step(cloud, k, y):
 def first_aim(cloud, y):
     """Where sums should be at prices 0: in C, at a low public cost, and near y.
 
-    A cost counts against a move by one unit as the first step does, by ``start``.
+    A cost counts against a move by one unit as the first step does, by ``start``, and moves no sum
+    further than it can go.
     """
     public_set, weight = cloud.public_set, cloud.pull
     fill(weight, 1.0, cloud.p)
@@ -172,6 +175,11 @@ def first_aim(cloud, y):
             if public_set.kinds[r] > LEVEL:
                 weight[o] = cloud.start / (cloud.unit[o] * cloud.unit[o])
     prox(y, weight, public_set, cloud.aim, cloud.work)
+    for r in range(public_set.regions):
+        for i in range(public_set.starts[r], public_set.starts[r + 1]):
+            o = public_set.members[i]
+            if public_set.kinds[r] > LEVEL:
+                cloud.aim[o] = min(max(cloud.aim[o], public_set.least[i]), public_set.most[i])
     for o in range(cloud.p):
         cloud.aim[o] /= cloud.unit[o]
 
@@ -195,19 +203,16 @@ def count_rounds(cloud, k, y):
     ``work[:p] = lambda - lbar`` and ``work[p:2p] = y - ybar``, with the means before this round.
     """
     p, memory, work = cloud.p, cloud.memory, cloud.work
-    innovation, explained = 0.0, 0.0
     for o in range(p):
         work[o] = cloud.price[o] - cloud.mean_price[o]
+        work[p + o] = y[o] / cloud.unit[o] - cloud.mean_sum[o]
+    innovation, explained = 0.0, 0.0
     for o in range(p):
-        error = y[o] / cloud.unit[o] - cloud.mean_sum[o]
-        work[p + o] = error
-        if p <= DENSE:
-            for q in range(p):
-                error += cloud.slope[o * p + q] * work[q]
-        else:
-            error += cloud.slope[o] * work[o]
+        error = work[p + o]
+        for q in range(0 if p <= DENSE else o, p if p <= DENSE else o + 1):
+            error += cloud.slope[o * p + q if p <= DENSE else o] * work[q]
         innovation += error * error
-        explained += EXPLAINED * cloud.noise[o] * cloud.noise[o]
+        explained += EXPLAINED if cloud.noise[o] > 0.0 else 0.0
     if k > 1 and explained < innovation and innovation < memory[1]:
         memory[0] *= explained / innovation
     memory[0] += 1.0
@@ -246,11 +251,9 @@ def learn(cloud):
         spread[e] = max(spread[e], 0.0)
         largest = max(largest, spread[e])
     for o in range(p):
-        for f in range(p):
-            value = 0.0
-            for q in range(p):
-                value += (cloud.response[o * p + q] + cloud.response[q * p + o]) * basis[q * p + f]
-            other[o * p + f] = value
+        for q in range(p):
+            matrix[o * p + q] = cloud.response[o * p + q] + cloud.response[q * p + o]
+    multiply_matrices(p, matrix, basis, other)
     for e in range(p):
         for f in range(e + 1):
             value = 0.0
@@ -260,23 +263,11 @@ def learn(cloud):
             matrix[e * p + f] = value
             matrix[f * p + e] = value
     eigen(p, matrix, values, rotated)
-    rebuild_slope(p, basis, rotated, values, other, cloud.slope)
-
-
-def rebuild_slope(p, basis, rotated, values, product, slope):
-    """``B = (V W) diag(max(b, 0)) (V W)'`` with W and b of its eigendecomposition in V's basis."""
-    for o in range(p):
-        for e in range(p):
-            value = 0.0
-            for f in range(p):
-                value += basis[o * p + f] * rotated[f * p + e]
-            product[o * p + e] = value
-    for o in range(p):
-        for q in range(p):
-            value = 0.0
-            for e in range(p):
-                value += product[o * p + e] * max(values[e], 0.0) * product[q * p + e]
-            slope[o * p + q] = value
+    multiply_matrices(p, basis, rotated, other)
+    for e in range(p):
+        values[e] = max(values[e], 0.0)
+    fill(cloud.slope, 0.0, m)
+    add_spectral(p, other, values, cloud.slope)
 
 
 def learn_rows(cloud):
@@ -288,10 +279,9 @@ def learn_rows(cloud):
 
 
 def reach_now(cloud, k):
-    """``reach (1 + 3 min(1, 10/k))``; without noise ``0.4 reach (1 + min(1, 100/k))``."""
-    if cloud.planned:
-        return cloud.reach * (1.0 + EARLY * min(1.0, FIRST_ROUNDS / k))
-    return NOISE_FREE * cloud.reach * (1.0 + min(1.0, SEARCH_ROUNDS / k))
+    """``reach (1 + min(1, 10/k))``; without noise ``0.4 reach (1 + min(1, 100/k))``."""
+    most = cloud.reach if cloud.planned else NOISE_FREE * cloud.reach
+    return most * (1.0 + min(1.0, (FIRST_ROUNDS if cloud.planned else SEARCH_ROUNDS) / k))
 
 
 def regularise(cloud, recent, reach):
@@ -311,26 +301,22 @@ def regularise(cloud, recent, reach):
     for e in range(p):
         along, noisy = 0.0, 0.0
         for o in range(0 if dense else e, p if dense else e + 1):
-            part = basis[o * p + e] if dense else 1.0
+            part, noise = basis[o * p + e] if dense else 1.0, cloud.noise[o]
             along += part * (cloud.mean_sum[o] - cloud.aim[o])
-            noisy += (part * cloud.noise[o]) * (part * cloud.noise[o])
+            if noise > 0.0:
+                part *= 1.0 + OBSCURED * noise * noise / recent
+                noisy += part * part
         held = cloud.doubt * sqrt(noisy * recent) + recent * fabs(along) / reach
         cloud.pull[e] = max(held, TINY) / sqrt(cloud.spread[e] + pooled)
 
 
 def build_model(cloud, inverse_gain):
     """Fill ``H = B / gamma + V diag(R) V'``."""
-    p, basis = cloud.p, cloud.basis
-    for o in range(p):
-        if p > DENSE:
-            cloud.H[o] = cloud.slope[o] * inverse_gain + cloud.pull[o]
-            continue
-        for q in range(o + 1):
-            value = cloud.slope[o * p + q] * inverse_gain
-            for e in range(p):
-                value += basis[o * p + e] * cloud.pull[e] * basis[q * p + e]
-            cloud.H[o * p + q] = value
-            cloud.H[q * p + o] = value
+    p = cloud.p
+    for i in range(entries(p)):
+        cloud.H[i] = cloud.slope[i] * inverse_gain + (cloud.pull[i] if p > DENSE else 0.0)
+    if p <= DENSE:
+        add_spectral(p, cloud.basis, cloud.pull, cloud.H)
 
 
 class CloudCore:

@@ -71,6 +71,27 @@ def eliminate(p, matrix, right):
         right[i] = right[i] / matrix[i * p + i] if matrix[i * p + i] != 0.0 else 0.0
 
 
+def multiply_matrices(p, left, right, product):
+    """Fill ``product = left right``."""
+    for i in range(p):
+        for j in range(p):
+            value = 0.0
+            for k in range(p):
+                value += left[i * p + k] * right[k * p + j]
+            product[i * p + j] = value
+
+
+def add_spectral(p, vectors, values, matrix):
+    """Add ``vectors diag(values) vectors'`` to a symmetric matrix."""
+    for i in range(p):
+        for j in range(i + 1):
+            value = matrix[i * p + j]
+            for k in range(p):
+                value += vectors[i * p + k] * values[k] * vectors[j * p + k]
+            matrix[i * p + j] = value
+            matrix[j * p + i] = value
+
+
 def eigen(size, matrix, values, vectors):
     """Fill ``matrix = vectors diag(values) vectors'``; the matrix is used up.
 

@@ -30,7 +30,7 @@ GAMMA, MIX_1, MIX_2 = 0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
     ADD, SUB, MUL, DIV, MULADD, SUBMUL, SQRT, EXP, LOG, POW, ABS, SIGN, MAX, WHERE, ADD3, SUM, DOT
 ) = range(17)  # fmt: skip
 GRADIENT, SCALAR, SEPARABLE, NEWTON, INTERIOR = range(5)  # how agents move
-BALL, LEVEL, SMOOTH, PEAK, NORM = range(5)  # regions of the public set, and kinds of public costs
+BALL, LEVEL, COST = range(3)  # regions of the public set, and public costs
 
 
 class _ArrayType:

@@ -8,8 +8,8 @@ sums, diagonal. With ``b = S + H c`` the optimality condition is
 
     H l + A u = b,    l a subgradient of W at u.
 
-Intervals alone: rows one by one (H diagonal), or the primal active set method. With regions or a
-cost: in a diagonal metric D any such pair is ``u = P(z), l = D (z - P(z))`` with P the proximal
+Intervals alone: the primal active set method. With regions, a cost or a diagonal H: in a diagonal
+metric D any such pair is ``u = P(z), l = D (z - P(z))`` with P the proximal
 step of W, which is the projection on C where there is no cost. So one vector z is sought,
 ``G(z) = H l + A u - b = 0``, by Newton's method: its derivative ``H D (I - P') + A P'`` is regular
 wherever P has one. Where the step, halved up to ``PRICE_HALVINGS`` times, does not lower the
@@ -19,8 +19,9 @@ residual enough, the proximal step ``z - G/A`` is taken, which never raises it.
 from . import plain as cython
 from .linear import cholesky, eliminate
 from .plain import *
-from .projection import factorise, project_work, solve_factored
-from .public_cost import cost_gradient, prox
+from .plain import Struct as CostStep
+from .projection import factorise, phi, project_work, solve_factored
+from .public_cost import lay_out_cost, prox, slope_column
 
 EXCHANGES = 20  # of the active set, per row: hardly any is needed from round to round
 GAIN_ROUNDING = 1e-13  # relative: a gain this small is rounding
@@ -32,7 +33,6 @@ MIN_ROW = 2.0**-40  # of the largest row of H, the least that the metric is made
 PRICE_EXACT = 1e-11  # relative, of prices: where Newton's steps end
 RESIDUAL_ROUNDING = 1e-14  # relative, of what prices are solved from
 EDGE_ROUNDING = 1e-12  # relative: a sum this near to a bound is at it
-FORCE_ROUNDING = 1e-7  # relative: a price this near to a cost's gradient is that gradient
 LARGEST_REGION = 128  # sums that one region may hold: scratch grows as their square
 
 
@@ -62,13 +62,10 @@ def maximise(model, center, price, aim, work):
     for o in range(p):
         right[o] = model.total[o] + row_of(model, o, center)
     model.right = right
-    if model.public_set.regions > 0:
+    if model.public_set.regions > 0 or not model.dense:
         by_regions(model, price, aim, skip(work, p))
         return
-    if not model.dense:
-        by_rows(model, price)
-    else:
-        by_exchange(model, price, skip(work, p))
+    by_exchange(model, price, skip(work, p))
     for o in range(p):
         value = (right[o] - row_of(model, o, price)) / model.recent
         lower, upper = (
@@ -76,17 +73,6 @@ def maximise(model, center, price, aim, work):
             model.public_set.upper[o] / model.unit[o],
         )
         aim[o] = min(max(value, lower), upper)
-
-
-def by_rows(model, price):
-    """Intervals and a diagonal H: every row by itself."""
-    for o in range(model.p):
-        above = model.right[o] - model.recent * model.public_set.upper[o] / model.unit[o]
-        below = model.right[o] - model.recent * model.public_set.lower[o] / model.unit[o]
-        if above > 0.0:
-            price[o] = above / model.H[o]
-        else:
-            price[o] = below / model.H[o] if below < 0.0 else 0.0
 
 
 def by_exchange(model, price, work):
@@ -189,8 +175,10 @@ def by_regions(model, price, aim, work):
             bound = fabs(model.H[o])
         model.metric[o] = bound
         largest = max(largest, bound)
-    for o in range(p):  # any D will do; a row of H that is 0 must not hide the others' residuals
-        model.metric[o] = model.recent / max(model.metric[o], MIN_ROW * largest)
+    # Beside regions any D will do; a row of H that is 0 must not hide the others' residuals.
+    least = MIN_ROW * largest if model.public_set.regions > 0 else TINY
+    for o in range(p):
+        model.metric[o] = model.recent / max(model.metric[o], least)
     if model.dense and p > 1:
         by_newton(model, price, aim, rest)
         return
@@ -266,7 +254,10 @@ def newton_direction(model, z, price, aim, step, work):
         if model.public_set.lower[o] < value and value < model.public_set.upper[o]:
             slope[o * p + o] = 1.0
     for r in range(model.public_set.regions):
-        region_slope(model, r, price, aim, slope, scratch)
+        if model.public_set.kinds[r] == COST:
+            cost_slopes(model, r, slope)
+        else:
+            region_slope(model, r, price, aim, slope, scratch)
     for o in range(p):
         for q in range(p):
             value = model.recent * slope[o * p + q] + H[o * p + q] * model.metric[q]
@@ -277,14 +268,26 @@ def newton_direction(model, z, price, aim, step, work):
     eliminate(p, matrix, step)
 
 
+def cost_slopes(model, r, slope):
+    """Put in the derivative of the proximal step of a public cost, which was taken last."""
+    step = cython.declare(CostStep)
+    lay_out_cost(cython.address(step), model.public_set, r)
+    members = model.public_set.starts[r]
+    for j in range(step.sums):
+        q = model.public_set.members[members + j]
+        slope_column(cython.address(step), j)
+        for i in range(step.sums):
+            o = model.public_set.members[members + i]
+            slope[o * model.p + q] = step.solved[i] * model.unit[q] / model.unit[o]
+
+
 def region_slope(model, r, price, aim, slope, work):
-    """Put in the derivative of P where region r, or a public cost, moves a point.
+    """Put in the derivative of P where region r moves a point.
 
     ``P' = (K - K g g'K / g'K g) D`` with ``K = (D + nu Hessian)^-1``; g is the gradient of the
-    region's function, and nu follows from ``l = nu g``. Of a cost nu is 1 and ``P' = K D``. What an
-    edge or a kink holds does not move.
+    region's function, and nu follows from ``l = nu g``. What an edge holds does not move.
     """
-    p, start, kind = model.p, model.public_set.starts[r], model.public_set.kinds[r]
+    p, start = model.p, model.public_set.starts[r]
     size = model.public_set.starts[r + 1] - start
     metric, u, g, solved = work, skip(work, size), skip(work, 2 * size), skip(work, 3 * size)
     fixed, hessian = skip(work, 5 * size), skip(work, 6 * size)
@@ -295,20 +298,22 @@ def region_slope(model, r, price, aim, slope, work):
         active = max(active, fabs(price[o]))
         u[i] = aim[o] * model.unit[o]
         metric[i] = model.metric[o]
-    if kind <= LEVEL and not active > 0.0:
+    if not active > 0.0:
         return
-    cost_gradient(model.public_set, r, u, g, hessian)
+    if model.public_set.kinds[r] == LEVEL:
+        phi(model.public_set, r, u, g, hessian)
+    else:
+        for i in range(size):
+            g[i] = u[i] - model.public_set.centers[start + i]
+            for j in range(size):
+                hessian[i * size + j] = 1.0 if i == j else 0.0
     above, below, still = 0.0, 0.0, 0.0
     for i in range(size):
         o = model.public_set.members[start + i]
         g[i] *= model.unit[o]
-        if kind == LEVEL:
-            fixed[i] = 1.0 if at_edge(model, r, start + i, price, u[i]) else 0.0
-        else:  # a cost's gradient is the price, but at edges, at kinks and below a peak
-            off: cython.bint = fabs(price[o] - g[i]) > FORCE_ROUNDING * (
-                fabs(price[o]) + fabs(g[i])
-            )
-            fixed[i] = 1.0 if kind != BALL and off else 0.0
+        fixed[i] = 0.0
+        if model.public_set.kinds[r] == LEVEL and at_edge(model, r, start + i, price, u[i]):
+            fixed[i] = 1.0
         g[i] *= 1.0 - fixed[i]
         above += price[o] * g[i] / metric[i]
         below += g[i] * g[i] / metric[i]
@@ -316,7 +321,6 @@ def region_slope(model, r, price, aim, slope, work):
         for j in range(size):
             hessian[i * size + j] *= model.unit[o] * model.unit[model.public_set.members[start + j]]
     nu = max(above / below, 0.0) if below > 0.0 else 0.0
-    nu = nu if kind <= LEVEL else 1.0
     factorise(size, hessian, nu, metric, fixed, factor)
     copy_some(solved, g, size)
     solve_factored(size, factor, solved)
@@ -333,44 +337,7 @@ def region_slope(model, r, price, aim, slope, work):
         for i in range(size):
             o = model.public_set.members[start + i]
             along = solved[i] * solved[j] * metric[j] / length if length > 0.0 else column[i]
-            slope[o * p + q] = column[i] - (along if curved and kind <= LEVEL else 0.0)
-    if kind == PEAK:
-        peak_slope(model, r, price, aim, slope, g, hessian)
-
-
-def peak_slope(model, r, price, aim, slope, gap, hessian):
-    """Put in how the sums of a maximum move together: ``du_i = dt / a_i``.
-
-    The prices of their gaps to psi's gradient, ``l_i - psi_i' = a_i theta_i``, add up to 1, so
-    ``dt = sum_q (d_q / a_q) dz_q / sum_j (d_j + psi_j'') / a_j^2``; at the floor t does not move.
-    """
-    p, start = model.p, model.public_set.starts[r]
-    size = model.public_set.starts[r + 1] - start
-    level, total = model.public_set.floors[r], 0.0
-    floor: cython.bint = True
-    for i in range(size):
-        o = model.public_set.members[start + i]
-        a, u = model.public_set.peak_slopes[start + i], aim[o] * model.unit[o]
-        if a != 0.0 and a * u + model.public_set.peak_offsets[start + i] > level:
-            level, floor = a * u + model.public_set.peak_offsets[start + i], False
-    if floor:
-        return
-    for i in range(size):
-        o = model.public_set.members[start + i]
-        a, u = model.public_set.peak_slopes[start + i], aim[o] * model.unit[o]
-        b = model.public_set.peak_offsets[start + i]
-        size_of = fabs(a * u) + fabs(b)
-        top: cython.bint = level - a * u - b <= EDGE_ROUNDING * size_of and gap[i] == 0.0
-        top = top and a != 0.0
-        a *= model.unit[o]
-        gap[i] = a if top else 0.0
-        if top:
-            total += (model.metric[o] + hessian[i * size + i]) / (a * a)
-    for i in range(size):
-        for j in range(size):
-            if gap[i] != 0.0 and gap[j] != 0.0:
-                o, q = model.public_set.members[start + i], model.public_set.members[start + j]
-                slope[o * p + q] = model.metric[q] / (gap[i] * gap[j] * total)
+            slope[o * p + q] = column[i] - (along if curved else 0.0)
 
 
 def at_edge(model, r, i, price, u):

@@ -1,5 +1,5 @@
 cdef enum:
-    BALL, LEVEL, SMOOTH, PEAK, NORM
+    BALL, LEVEL, COST
 
 cdef struct PublicSet:
     Py_ssize_t sums
@@ -13,13 +13,19 @@ cdef struct PublicSet:
     double* most
     double* low              # where a region ends: one width beyond what its members can be
     double* high
-    double* centers          # of balls and norms, likewise
-    double* radii            # of balls; of norms the weight
+    double* centers          # of balls, likewise
+    double* radii
     double* levels
-    double* peak_slopes      # a of every member, 0 where it is not in the maximum; b
-    double* peak_offsets
-    double* floors           # what a maximum is at least
-    int32_t* phi_code        # tapes of phi_r: value, gradient, Hessian
+    double* rising           # of costs, likewise: 1 for a sum whose price may not be negative
+    int64_t* rows            # of costs: how many rows c(w) <= 0 there are
+    int64_t* variable_starts # cost r has the variables variable_starts[r] and on: its sums come first
+    double* variable_least   # what they can be
+    double* variable_most
+    double* variable_low     # their bounds
+    double* variable_high
+    double* scratch          # of costs, see ``public_cost.cost_work``
+    int64_t* scratch_starts
+    int32_t* phi_code        # tapes of phi_r: value, gradient, Hessian; of costs see ``CostStep``
     int64_t* phi_code_starts
     double* phi_registers
     int64_t* phi_register_starts

@@ -2,165 +2,323 @@
 
     u = argmin over u in C of  U(u) + sum_o d_o (u_o - v_o)^2 / 2
 
-U adds up over disjoint groups of sums, each of one kind:
+U adds up over disjoint groups of sums. Each is smooth and convex in its sums u and in auxiliary
+variables t, behind them in w = (u, t), that stand for its non-smooth terms (``problem.epigraph``):
 
-    SMOOTH   psi(u)                                     Newton's method; of one sum also with kinks
-    PEAK     psi(u) + max(floor, max_i a_i u_i + b_i)   psi smooth and separable
-    NORM     w |u - c|                                  by Moreau's identity a projection on a ball
+    U(u) = min over t of  psi(w)    with  c(w) <= 0,   low <= w <= high
 
-Kinds beyond ``LEVEL`` are costs; ``low`` and ``high`` are their intervals of C.
+A primal-dual interior-point method with Mehrotra's corrector: ``M = D + psi'' + mu'c'' +
+A' diag(mu/s) A`` with A the slopes of all rows, mu their multipliers and s their slacks. The
+derivative of the step is ``du/dv = M^-1 D`` with a large number and 0 in the place of mu/s, for
+rows that are active and not.
 """
 
+from . import plain as cython
+from .interpreter import interpret
+from .linear import cholesky
 from .plain import *
-from .projection import minimise_penalty, phi, project, project_ball
+from .plain import Struct as CostStep
+from .projection import project, solve_factored
 
-SEARCH_STEPS = 120
-BEFORE_HALVING = 8  # steps of Newton's method; then every other step halves the bracket
-SEARCH_EXACT = 4e-16  # relative: a bracket this short is rounding
+COST_STEPS = 80
+COST_HALVINGS = 30
+COST_EXACT = 1e-13  # of the energy of a step through the range: a gap this small is rounding
+COST_ROUNDING = 1e-30  # of what the sums' own sizes would be worth, likewise
+COST_PIVOT = 1e-15  # relative: rounding must not make a positive definite matrix anything else
+ENOUGH = 1e-4  # the part of the promised decrease that a step must bring
+TO_BOUND = 0.995  # of the way to the nearest bound that a step goes
+CENTRED = 0.1  # of the gap that is aimed at while the equations are further off than that
+LEAST = 1e-300
+UNMOVED = 1e-15  # relative: a sum moved this far is where it was
+STIFF = 1e8  # how much harder than d an active row is in the derivative
+
+
+def cost_work(size, rows):
+    """How many floats of scratch a group takes with so many variables w and rows c."""
+    return 9 * size + size * size + 8 * (rows + 2 * size)
 
 
 def prox(v, weight, public_set, u, work):
     """Fill u with the point of C that minimises U plus the distance to v; ``weight`` is d."""
+    step = cython.declare(CostStep)
     project(v, weight, public_set, u, work)
     for r in range(public_set.regions):
-        kind, start = public_set.kinds[r], public_set.starts[r]
-        if kind <= LEVEL:
-            continue
-        size = public_set.starts[r + 1] - start
-        point, metric, nearest = work, skip(work, size), skip(work, 2 * size)
-        rest = skip(work, 3 * size)
-        for i in range(size):
-            point[i] = v[public_set.members[start + i]]
-            metric[i] = weight[public_set.members[start + i]]
-            inside = min(max(point[i], public_set.least[start + i]), public_set.most[start + i])
-            nearest[i] = min(max(inside, public_set.low[start + i]), public_set.high[start + i])
-        if kind == NORM:
-            prox_norm(
-                size, point, metric, skip(public_set.centers, start), public_set.radii[r],
-                nearest, rest,
-            )  # fmt: skip
-        elif size == 1:
-            minimise_one(public_set, r, point[0], metric[0], nearest, rest)
-        else:
-            minimise_penalty(public_set, r, 1.0, point, metric, nearest, rest)
-        if kind == PEAK:
-            lower_peak(public_set, r, point, metric, nearest, rest)
-        for i in range(size):
-            u[public_set.members[start + i]] = nearest[i]
+        if public_set.kinds[r] == COST:
+            lay_out_cost(cython.address(step), public_set, r)
+            start = public_set.starts[r]
+            for i in range(step.sums):
+                step.metric[i] = weight[public_set.members[start + i]]
+                step.aim[i] = v[public_set.members[start + i]]
+            minimise_cost(cython.address(step))
+            for i in range(step.sums):
+                o = public_set.members[start + i]
+                w, aim = step.w[i], step.aim[i]
+                # Exactly v where it is moved by rounding: the price is d times the way.
+                if fabs(w - aim) <= UNMOVED * (fabs(aim) + step.most[i] - step.least[i]):
+                    w = aim
+                # Where prices may not be negative, the sum is no larger than it wants to be.
+                u[o] = min(w, aim) if step.rising[i] > 0.0 else w
 
 
-def prox_norm(size, v, weight, center, most, u, work):
-    """Fill u with ``argmin w |u - c| + sum d (u - v)^2 / 2 = v - l / d``, w being ``most``.
-
-    l is the projection of ``d (v - c)`` on ``|l| <= w`` in the metric ``1/d``.
-    """
-    force, flexibility, zero, price = work, skip(work, size), skip(work, 2 * size), u
-    for i in range(size):
-        force[i] = weight[i] * (v[i] - center[i])
-        flexibility[i] = 1.0 / weight[i]
-    fill(zero, 0.0, size)
-    project_ball(size, force, flexibility, zero, most, price)
-    for i in range(size):
-        # Exactly c where the ball holds all of the force.
-        u[i] = center[i] if price[i] == force[i] else v[i] - price[i] / weight[i]
-
-
-def minimise_one(public_set, r, v, weight, u, work):
-    """Move ``u[0]`` to the minimiser for one sum: the zero of ``d (u - v) + psi'(u)``, which rises.
-
-    Newton's method inside a bracket, so that a kink is where the bracket closes. The zero is no
-    farther from a point than ``1/d`` of the value there. A derivative that is NaN lies beyond where
-    psi is defined: there the cost is infinite.
-    """
-    slope, curvature = work, skip(work, 1)
-    low, high = public_set.low[public_set.starts[r]], public_set.high[public_set.starts[r]]
-    inside = u[0]
-    for step in range(SEARCH_STEPS):
-        phi(public_set, r, u, slope, curvature)
-        off = weight * (u[0] - v) + slope[0]
-        if off == 0.0:
-            return
-        if step == 0:
-            low, high = max(low, u[0] - fabs(off) / weight), min(high, u[0] + fabs(off) / weight)
-        if off > 0.0 or (off != off and u[0] > inside):
-            high = u[0]
-        else:
-            low = u[0]
-        there = u[0] - off / (weight + curvature[0])
-        if not (low <= there <= high) or (step > BEFORE_HALVING and step % 2 == 0):
-            there = 0.5 * (low + high)
-        if high - low <= SEARCH_EXACT * max(fabs(low), fabs(high)) or there == u[0]:
-            return
-        u[0] = there
+def lay_out_cost(step, public_set, r):
+    """Point to what describes group r, and to the parts of its scratch."""
+    start, first = public_set.starts[r], public_set.variable_starts[r]
+    step.sums = public_set.starts[r + 1] - start
+    step.size = public_set.variable_starts[r + 1] - first
+    step.rows = public_set.rows[r]
+    step.all = step.rows + 2 * step.size
+    step.rising = skip(public_set.rising, start)
+    step.least = skip(public_set.variable_least, first)
+    step.most = skip(public_set.variable_most, first)
+    step.low = skip(public_set.variable_low, first)
+    step.high = skip(public_set.variable_high, first)
+    step.registers = skip(public_set.phi_registers, public_set.phi_register_starts[r])
+    step.outputs = skip_int(public_set.phi_outputs, public_set.phi_output_starts[r])
+    step.code = skip_int(public_set.phi_code, public_set.phi_code_starts[r])
+    step.length = public_set.phi_code_starts[r + 1] - public_set.phi_code_starts[r]
+    at, n, each = skip(public_set.scratch, public_set.scratch_starts[r]), step.size, step.all
+    step.w, step.metric, step.aim = at, skip(at, n), skip(at, 2 * n)
+    step.move, step.before, step.off = skip(at, 3 * n), skip(at, 4 * n), skip(at, 5 * n)
+    step.solved, step.matrix = skip(at, 6 * n), skip(at, 7 * n)
+    at = skip(at, 9 * n + n * n)  # behind the matrix its least pivots
+    step.slack, step.mu, step.c = at, skip(at, each), skip(at, 2 * each)
+    step.slack_move, step.mu_move = skip(at, 3 * each), skip(at, 4 * each)
+    step.slack_before, step.mu_before = skip(at, 5 * each), skip(at, 6 * each)
+    step.force = skip(at, 7 * each)
 
 
-def lower_peak(public_set, r, v, weight, u, work):
-    """Lower the largest ``a_i u_i + b_i`` from the minimiser without it, in u, to its level t.
+def minimise_cost(step):
+    """Fill w with the minimiser, and the matrix with the factor of the M of the derivative."""
+    begin_cost(step)
+    for _ in range(COST_STEPS):
+        for k in range(step.all):
+            step.force[k] = step.mu[k] / step.slack[k]
+        factor_cost(step)
+        copy_some(step.before, step.w, step.size)
+        copy_some(step.slack_before, step.slack, step.all)
+        copy_some(step.mu_before, step.mu, step.all)
+        gap, size, energy = LEAST, LEAST, 0.0
+        for k in range(step.all):
+            if step.slack[k] < inf:
+                gap += step.slack[k] * step.mu[k]
+                size += 1.0
+        for j in range(step.sums):
+            width = step.most[j] - step.least[j]
+            away = min(fabs(step.w[j] - step.aim[j]), width)
+            size_of = fabs(step.w[j]) + fabs(step.aim[j]) + width
+            energy += COST_EXACT * step.metric[j] * away * away
+            energy += COST_ROUNDING * step.metric[j] * size_of * size_of
+        direction(step, 0.0, 0.0)
+        decrement = 0.0
+        for j in range(step.size):
+            decrement += fabs(step.off[j] * step.move[j])
+        if gap <= energy + LEAST and decrement <= energy + LEAST:
+            break
+        mean, share = gap / size, to_bound(step, 1.0)
+        reached = LEAST
+        for k in range(step.all):
+            if step.slack[k] < inf:
+                slack = step.slack[k] + share * step.slack_move[k]
+                reached += slack * (step.mu[k] + share * step.mu_move[k])
+        centre = (reached / gap) * (reached / gap) * (reached / gap)
+        if decrement > gap:
+            # Products that vanish long before the equations hold would pin w to a bound.
+            centre = max(centre, CENTRED)
+        direction(step, centre * mean, 1.0)
+        if not advance(step, centre * mean, mean, 1):
+            direction(step, centre * mean, 0.0)
+            if not advance(step, centre * mean, mean, COST_HALVINGS):
+                direction(step, 0.0, 0.0)
+                break
+    settle(step)
 
-    What holds sum i down to ``a_i u_i + b_i = t`` is its share ``(d_i (v_i - u_i) - psi_i') / a_i``
-    of the maximum's price; shares fall as t rises, and at the minimiser they add up to 1, or t is
-    the floor, or an edge.
-    """
-    start = public_set.starts[r]
-    size = public_set.starts[r + 1] - start
-    free, slope, curvature = work, skip(work, size), skip(work, 2 * size)
-    copy_some(free, u, size)
-    low, high = public_set.floors[r], public_set.floors[r]
-    for i in range(size):
-        a, b = public_set.peak_slopes[start + i], public_set.peak_offsets[start + i]
-        if a != 0.0:
-            # No share is above 1, so that no sum is pulled lower than this, or than its bound.
-            down = free[i] - a / weight[i]
-            down = min(max(down, public_set.low[start + i]), public_set.high[start + i])
-            low = max(low, a * down + b)
-            high = max(high, a * free[i] + b)
-    level = low
-    for step in range(SEARCH_STEPS):
-        for i in range(size):
-            a, b = public_set.peak_slopes[start + i], public_set.peak_offsets[start + i]
-            u[i] = (level - b) / a if a != 0.0 and a * free[i] + b > level else free[i]
-        phi(public_set, r, u, slope, curvature)
-        share, fall = 0.0, 0.0
-        for i in range(size):
-            a, b = public_set.peak_slopes[start + i], public_set.peak_offsets[start + i]
-            if a != 0.0 and a * free[i] + b >= level:  # at an edge the force may point outwards
-                share += max(0.0, (weight[i] * (v[i] - u[i]) - slope[i]) / a)
-                fall += (weight[i] + curvature[i * size + i]) / (a * a)
-        if share > 1.0:
-            low = level
-        elif step == 0:
-            return  # even the lowest level there is costs less than it saves
-        else:
-            high = level
-        there = level + (share - 1.0) / fall if fall > 0.0 else high
-        if not (low <= there <= high) or (step > BEFORE_HALVING and step % 2 == 0):
-            there = 0.5 * (low + high)
-        if high - low <= SEARCH_EXACT * max(fabs(low), fabs(high)) or there == level:
-            return
-        level = there
+
+def settle(step):
+    """Take the last step, and factor M with rows that are active or not."""
+    stiff = 0.0
+    for j in range(step.sums):
+        stiff = max(stiff, STIFF * step.metric[j])
+        for k in range(step.all):
+            slope = slope_of(step, k, j)
+            if slope != 0.0 and step.slack[k] < inf:
+                stiff = max(stiff, STIFF * step.metric[j] / (slope * slope))
+    for k in range(step.all):
+        # Tapia's indicators: slacks of active rows vanish, multipliers of the others do.
+        step.force[k] = 0.0
+        if step.slack[k] < inf:
+            falls: cython.bint = step.slack_move[k] * step.mu[k] < step.mu_move[k] * step.slack[k]
+            step.force[k] = stiff if falls else 0.0
+    take(step, to_bound(step, TO_BOUND))
+    evaluate_cost(step)
+    factor_cost(step)
 
 
-def cost_gradient(public_set, r, u, g, hessian):
-    """Fill the gradient and the Hessian of a region's function; of a peak, of psi alone."""
-    start = public_set.starts[r]
-    size = public_set.starts[r + 1] - start
-    kind = public_set.kinds[r]
-    if kind != BALL and kind != NORM:
-        phi(public_set, r, u, g, hessian)
-        return
-    length = 0.0
-    for i in range(size):
-        g[i] = u[i] - public_set.centers[start + i]
-        length += g[i] * g[i]
-    length = sqrt(length)
-    for i in range(size):
-        for j in range(size):
-            hessian[i * size + j] = 1.0 if i == j else 0.0
-    if kind == BALL or length == 0.0:
-        return
-    for i in range(size):
-        for j in range(size):
-            hessian[i * size + j] -= g[i] * g[j] / (length * length)
-            hessian[i * size + j] *= public_set.radii[r] / length
-    for i in range(size):
-        g[i] *= public_set.radii[r] / length
+def begin_cost(step):
+    """Begin inside all bounds with the auxiliary variables as large as they can be."""
+    for j in range(step.size):
+        low, high = max(step.least[j], step.low[j]), min(step.most[j], step.high[j])
+        inset = max(0.1 * (high - low), 0.0)
+        step.w[j] = high
+        if j < step.sums:
+            step.w[j] = min(max(step.aim[j], low + inset), high - inset)
+    for k in range(step.all):
+        step.mu[k] = step.slack_move[k] = step.mu_move[k] = 0.0
+    evaluate_cost(step)
+    lagrangian_slope(step, step.mu, step.off)
+    energy = LEAST
+    for j in range(step.size):
+        width = step.most[j] - step.least[j]
+        way = fabs(step.off[j]) * width
+        if j < step.sums:
+            way = min(way if width > 0.0 else inf, step.off[j] * step.off[j] / step.metric[j])
+        energy += way
+    for k in range(step.all):
+        scale = LEAST
+        for j in range(step.size):
+            scale += fabs(slope_of(step, k, j)) * (step.most[j] - step.least[j])
+        step.slack[k] = max(-step.c[k], 1e-3 * scale) if step.c[k] > -inf else inf
+        step.mu[k] = energy / (step.all * step.slack[k])
+    evaluate_cost(step)
+
+
+def slope_of(step, k, j):
+    """Return ``A_kj``: those of the rows c, then of lower bounds, then of upper ones."""
+    if k < step.rows:
+        return step.registers[step.outputs[step.size + step.rows + k * step.size + j]]
+    if k < step.rows + step.size:
+        return -1.0 if k == step.rows + j else 0.0
+    return 1.0 if k == step.rows + step.size + j else 0.0
+
+
+def evaluate_cost(step):
+    """Run the tape at w and the multipliers; fill c, bounds included."""
+    n, m = step.size, step.rows
+    copy_some(step.registers, step.w, n)
+    copy_some(skip(step.registers, n), step.mu, m)
+    interpret(step.code, step.length, step.registers, 1)
+    for k in range(m):
+        step.c[k] = step.registers[step.outputs[n + k]]
+    for j in range(n):
+        fixed: cython.bint = step.low[j] == step.high[j]
+        step.c[m + j] = -inf if fixed else step.low[j] - step.w[j]
+        step.c[m + n + j] = -inf if fixed else step.w[j] - step.high[j]
+
+
+def lagrangian_slope(step, mu, out):
+    """Fill ``psi' + D (u - v) + A' mu``; 0 where bounds leave no room."""
+    n, m = step.size, step.rows
+    for j in range(n):
+        out[j] = 0.0
+        if step.low[j] < step.high[j]:
+            out[j] = step.registers[step.outputs[j]] - mu[m + j] + mu[m + n + j]
+            if j < step.sums:
+                out[j] += step.metric[j] * (step.w[j] - step.aim[j])
+            for k in range(m):
+                out[j] += mu[k] * step.registers[step.outputs[n + m + k * n + j]]
+
+
+def factor_cost(step):
+    """Replace the matrix by the Cholesky factor of M."""
+    n, m, matrix = step.size, step.rows, step.matrix
+    curvature = skip_int(step.outputs, n + m + m * n)
+    for i in range(n):
+        for j in range(i + 1):
+            matrix[i * n + j] = step.registers[curvature[i * n + j]]
+        matrix[i * n + i] += step.metric[i] if i < step.sums else 0.0
+        matrix[i * n + i] += step.force[m + i] + step.force[m + n + i]
+    for k in range(m):
+        slopes = skip_int(step.outputs, n + m + k * n)
+        for i in range(n):
+            slope = step.force[k] * step.registers[slopes[i]]
+            for j in range(i + 1 if slope != 0.0 else 0):
+                matrix[i * n + j] += slope * step.registers[slopes[j]]
+    least = skip(matrix, n * n)
+    for i in range(n):
+        least[i] = max(COST_PIVOT * matrix[i * n + i], LEAST)
+        if step.low[i] == step.high[i]:
+            for j in range(n):
+                matrix[max(i, j) * n + min(i, j)] = 1.0 if i == j else 0.0
+    cholesky(n, matrix, least, False)
+
+
+def direction(step, target, corrected):
+    """Fill the Newton step to ``s mu = target``; ``corrected`` by the products of the last one."""
+    n, m = step.size, step.rows
+    for k in range(step.all):
+        product = corrected * step.slack_move[k] * step.mu_move[k]
+        step.slack_move[k] = step.mu_move[k] = 0.0
+        if step.slack[k] < inf:
+            behind = step.c[k] + step.slack[k]
+            step.slack_move[k] = -behind
+            step.mu_move[k] = (target - product + step.mu[k] * behind) / step.slack[k]
+    lagrangian_slope(step, step.mu, step.off)
+    lagrangian_slope(step, step.mu_move, step.move)
+    for j in range(n):
+        step.move[j] = -step.move[j]
+    solve_factored(n, step.matrix, step.move)
+    for k in range(step.all):
+        along = 0.0
+        if k >= m:
+            along = -step.move[k - m] if k < m + n else step.move[k - m - n]
+        for j in range(n if k < m else 0):
+            along += step.registers[step.outputs[n + m + k * n + j]] * step.move[j]
+        if step.slack[k] < inf:
+            step.slack_move[k] -= along
+            step.mu_move[k] += step.force[k] * along - step.mu[k]
+
+
+def to_bound(step, part):
+    """Return the longest step, at most 1, that goes this part of the way to the nearest bound."""
+    share = 1.0
+    for k in range(step.all):
+        if step.slack_move[k] < 0.0:
+            share = min(share, -part * step.slack[k] / step.slack_move[k])
+        if step.mu_move[k] < 0.0:
+            share = min(share, -part * step.mu[k] / step.mu_move[k])
+    return share
+
+
+def advance(step, target, mean, halvings):
+    """Go along the step as far as the equations get better; return whether they do anywhere."""
+    share, before = to_bound(step, TO_BOUND), distance(step, target, mean)
+    for _ in range(halvings):
+        take(step, share)
+        evaluate_cost(step)
+        if distance(step, target, mean) <= (1.0 - ENOUGH * share) * before:
+            return True
+        share *= 0.5
+    take(step, 0.0)
+    evaluate_cost(step)
+    return False
+
+
+def take(step, share):
+    """Go this part of the step."""
+    for j in range(step.size):
+        step.w[j] = step.before[j] + share * step.move[j]
+    for k in range(step.all):
+        step.slack[k] = step.slack_before[k] + share * step.slack_move[k]
+        step.mu[k] = step.mu_before[k] + share * step.mu_move[k]
+
+
+def distance(step, target, mean):
+    """Return how far off the equations are, squared, in units of the mean product of the rows."""
+    lagrangian_slope(step, step.mu, step.off)
+    copy_some(step.solved, step.off, step.size)
+    solve_factored(step.size, step.matrix, step.solved)
+    total = 0.0
+    for j in range(step.size):
+        total += step.off[j] * step.solved[j]
+    for k in range(step.all):
+        if step.slack[k] < inf:
+            product = step.slack[k] * step.mu[k] - target
+            behind = step.mu_before[k] * (step.c[k] + step.slack[k])
+            total += (product * product + behind * behind) / mean
+    return total
+
+
+def slope_column(step, j):
+    """Fill ``solved`` with ``dw / dv_j`` of the last step."""
+    fill(step.solved, 0.0, step.size)
+    step.solved[j] = step.metric[j] if step.low[j] < step.high[j] else 0.0
+    solve_factored(step.size, step.matrix, step.solved)

@@ -48,7 +48,7 @@ def quadratic_cost(problem: Problem) -> tuple[Array, Array]:
     Q, c = np.zeros((sums.count, sums.count)), np.zeros(sums.count)
     for term in sums.costs:
         rows, slopes = list(term.rows), gradient(term.formula, term.symbols)
-        if term.peak or term.center or not all(is_affine(g, term.symbols) for g in slopes.values()):
+        if not all(is_affine(g, term.symbols) for g in slopes.values()):
             raise InputError(f"it needs a quadratic public cost, got {term.formula!s:.60}")
         formulas = tape([slopes.get(s, ZERO) for s in term.symbols], term.symbols)
         at_zero, *at_units = (np.array(formulas(*u)) for u in np.eye(len(rows) + 1, len(rows), -1))
