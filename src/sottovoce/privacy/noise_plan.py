@@ -175,10 +175,10 @@ class NoisePlan:
         The ``view`` is "outside", and of a split cloud "cloud" or "helper": together with all other
         agents and all listeners, but not with the other half.
         """
-        factors = {view.name: view.mu_factor for view in self.trust.views}
-        if view in factors:
-            return self.gdp_mu * factors[view]
-        names = ", ".join(factors)
+        for party in self.trust.views:
+            if party.name == view:
+                return self.gdp_mu * party.mu_factor
+        names = ", ".join(party.name for party in self.trust.views)
         raise InputError(
             f"view must be one of {names} under this plan, got {view!r:.60}: the "
             "halves of a split cloud have one each under a plan with trust=sv.SplitCloud()"
