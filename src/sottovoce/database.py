@@ -266,12 +266,12 @@ class _Postgres:
 
     def stamp(self, table: str) -> Stamp | None:
         name = f"{self._address.prefix}{table}"
-        known, words = self.execute(
+        exists, words = self.execute(
             "SELECT to_regclass(?) IS NOT NULL, obj_description(to_regclass(?), 'pg_class')",
             (name, name),
         ).fetchone()
         marks = re.fullmatch(r"sottovoce (\d+) (\d+)", words or "")
-        if not known:
+        if not exists:
             return None
         return (0, 0) if marks is None else (int(marks[1]), int(marks[2]))
 

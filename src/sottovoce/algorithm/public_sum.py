@@ -82,18 +82,18 @@ def public_sums(
     The range is over the boxes of ``domain``; ``target`` is how much of C is aimed at, by default
     all of it.
     """
-    known = np.zeros(sums.count) if sigma is None or sigma.size != sums.count else sigma
+    sigmas = np.zeros(sums.count) if sigma is None or sigma.size != sums.count else sigma
     ranges = sum_ranges(sums, domain)
     low, high = np.array(ranges).reshape(-1, 2).T
     width, size = high - low, np.maximum(np.abs(low), np.abs(high))
     movable = np.isfinite(width) & (width > _RANGE_ROUNDING * size)
-    width = np.where(movable, width, np.where(known > 0.0, known, 1.0))
+    width = np.where(movable, width, np.where(sigmas > 0.0, sigmas, 1.0))
     aimed = TargetSet.whole(sums) if target is None else target
     return PublicSum(
         lower=np.array(aimed.lower),
         upper=np.array(aimed.upper),
-        unit=np.where(known > 0.0, known, width),
-        noise=known / width,
+        unit=np.where(sigmas > 0.0, sigmas, width),
+        noise=sigmas / width,
         regions=(
             *(_region(r, ranges, m) for r, m in zip(sums.regions, aimed.tightening, strict=True)),
             *(_cost(term, ranges, aimed) for term in sums.costs),

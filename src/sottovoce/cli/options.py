@@ -240,12 +240,12 @@ def _read_config(context: typer.Context, file: Path | None) -> Path | None:
         ) from None
     except ValueError as error:
         raise InputError(f"--config must be TOML, got {file}: {error}") from None
-    known = {p.name for p in context.command.params if p.param_type_name == "option"}
-    unknown = sorted(key for key in values if key.replace("-", "_") not in known)
+    names = {p.name for p in context.command.params if p.param_type_name == "option"}
+    unknown = sorted(key for key in values if key.replace("-", "_") not in names)
     if unknown:
         raise InputError(
             f"{file} must name options of {context.info_name}, got {unknown[0]!r:.60}: known are "
-            + ", ".join(sorted(name.replace("_", "-") for name in known if name))
+            + ", ".join(sorted(name.replace("_", "-") for name in names if name))
         )
     context.default_map = {
         key.replace("-", "_"): value if isinstance(value, bool) else str(value)
@@ -330,8 +330,8 @@ def algorithm_for(problem: Problem, name: str | None = None, *, method: str = "j
     if name == "dual-averaging":
         return DualAveraging()
     if name not in ALGORITHMS:
-        known = " or ".join(["dual-averaging", *ALGORITHMS])
-        raise InputError(f"algorithm must be {known}, got {name!r}")
+        names = " or ".join(["dual-averaging", *ALGORITHMS])
+        raise InputError(f"algorithm must be {names}, got {name!r}")
     chosen: Algorithm = from_schedule(release_of(ALGORITHMS[name]).algorithm, problem.schedule)
     return chosen
 

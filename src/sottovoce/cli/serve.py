@@ -116,17 +116,17 @@ class ServiceOptions:
         if not _NAME.fullmatch(name) or not isinstance(table, Mapping):
             raise InputError(f"{header} must be a table with a name of letters, digits, - and _")
         kinds = get_type_hints(SeriesOptions)
-        known = {one.name: one for one in fields(SeriesOptions) if one.name not in _LEFT_OUT}
+        options = {one.name: one for one in fields(SeriesOptions) if one.name not in _LEFT_OUT}
         values: dict[str, Any] = {"log_level": self.log_level}
         for key, value in table.items():
             field = key.replace("-", "_")
-            if field not in known:
-                listed = ", ".join(sorted(k.replace("_", "-") for k in known))
-                raise InputError(f"{header} may have {listed}, got {key!r:.60}")
+            if field not in options:
+                names = ", ".join(sorted(k.replace("_", "-") for k in options))
+                raise InputError(f"{header} may have {names}, got {key!r:.60}")
             path = isinstance(value, str) and field in _PATHS and "://" not in value
             text = str(self.file.parent / str(value)) if path else value
             values[field] = _converted(text, kinds[field], f"{header} {key}")
-        for field, one in known.items():
+        for field, one in options.items():
             if one.default is MISSING and field not in values:
                 raise InputError(f"{header} needs {field}: add a line {field} = ...")
         return SeriesOptions(**values)
@@ -199,8 +199,8 @@ def start_command(
     """
     from sottovoce.network.series import read_public
 
-    given = read_public(public)
-    answer = run_party(lambda: _post(cloud, keys, {"public": given} if given else {}))
+    numbers = read_public(public)
+    answer = run_party(lambda: _post(cloud, keys, {"public": numbers} if numbers else {}))
     show_result(answer, f"run {answer['run']} of {answer['series']} will open", json=json)
 
 

@@ -108,8 +108,8 @@ class CloudOptions(HelperOptions):
         from sottovoce.network.setup import require_times, round_deadlines
 
         deadlines = _deadlines(self.deadline, self.first_deadline)
-        given = deadlines["first_deadline"], deadlines["deadline"]
-        round_deadlines(self.straggler, given, DEADLINE_SECONDS)
+        pair = deadlines["first_deadline"], deadlines["deadline"]
+        round_deadlines(self.straggler, pair, DEADLINE_SECONDS)
         times = {name: duration(name, getattr(self, name)) for name in ("apply_after", "stall")}
         require_times(**times)
         chosen = picked(self, "straggler", "keep_states", "new", "helper")
@@ -244,10 +244,10 @@ def relay_command(options: RelayOptions) -> None:
 
     logs.configure(options.log_level)
     public, below = load(options.problem, agents=()).cloud, parse_range(options.agents)
-    given: dict[str, Any] = picked(options, "keys", "straggler")
-    given |= addresses(options.listen, options.health_listen)
-    given |= _deadlines(options.deadline, options.first_deadline)
-    rounds = run_party(lambda: Relay(public, below, above=options.cloud, **given).run())
+    settings: dict[str, Any] = picked(options, "keys", "straggler")
+    settings |= addresses(options.listen, options.health_listen)
+    settings |= _deadlines(options.deadline, options.first_deadline)
+    rounds = run_party(lambda: Relay(public, below, above=options.cloud, **settings).run())
     errors.print(f"done after {rounds:,} rounds")
 
 
@@ -266,7 +266,7 @@ class DeviceOptions:
     log_level: str = "info"
 
     def run(
-        self, group: AgentGroup, saved: Path, listed: Callable[[AgentResult, Array], object]
+        self, group: AgentGroup, saved: Path, reported: Callable[[AgentResult, Array], object]
     ) -> AgentResult:
         """Run agents until their run is over, or the last of a series, and write their answers."""
         from sottovoce.network.agent import Agent
@@ -277,7 +277,7 @@ class DeviceOptions:
                 cloud=self.cloud,
                 keys=self.keys,
                 saved=self.state or saved,
-                on_result=lambda result: self.write(result, listed),
+                on_result=lambda result: self.write(result, reported),
             ).run()
         )
         if result.failed:
@@ -290,10 +290,10 @@ class DeviceOptions:
         verdict = rejected if result.confirmed is False else ""
         errors.print(f"done after {result.rounds:,} rounds{verdict}")
         if result.run is None:
-            self.write(result, listed)
+            self.write(result, reported)
         return result
 
-    def write(self, result: AgentResult, listed: Callable[[AgentResult, Array], object]) -> None:
+    def write(self, result: AgentResult, reported: Callable[[AgentResult, Array], object]) -> None:
         """Write answers, each as ``listed`` has it, to a file that its owner alone can read."""
         from sottovoce.network.failures import DiskError
 
@@ -304,7 +304,7 @@ class DeviceOptions:
         new = path.with_name(f"{path.name}.new")
         answer = picked(result, "rounds", "x", "price", "confirmed", "setpoint", "deviation")
         names = ("x", "setpoint", "deviation")
-        answer |= number | {name: listed(result, getattr(result, name)) for name in names}
+        answer |= number | {name: reported(result, getattr(result, name)) for name in names}
         try:
             new.unlink(missing_ok=True)
             handle = os.open(new, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
@@ -429,8 +429,8 @@ def addresses(listen: str, health: str | None) -> dict[str, _Address | None]:
 
 
 def _deadlines(deadline: str | None, first: str | None) -> dict[str, float | None]:
-    given = {"first_deadline": first, "deadline": deadline}
-    return {name: None if text is None else duration(name, text) for name, text in given.items()}
+    settings = {"first_deadline": first, "deadline": deadline}
+    return {name: None if text is None else duration(name, text) for name, text in settings.items()}
 
 
 def duration(name: str, text: str) -> float:

@@ -291,8 +291,8 @@ def _square(
 
 def _each(regions: Sequence[Ball | Level | PublicCost], name: str, default: object) -> Array:
     """An attribute of all members, one after the other; the default where a region has none."""
-    listed = (getattr(r, name, ()) or (default,) * len(r.members) for r in regions)
-    return np.array([value for values in listed for value in values], dtype=np.float64)
+    values_of = (getattr(r, name, ()) or (default,) * len(r.members) for r in regions)
+    return np.array([value for values in values_of for value in values], dtype=np.float64)
 
 
 def _phi_tape(region: Ball | Level | PublicCost) -> TapeCode:

@@ -216,10 +216,10 @@ def _watched(name: str, dim: int, gradient: Gradient) -> Watched:
 
 def _numbers(cloud: CloudView, agents: Sequence[int | str]) -> tuple[int, ...]:
     """Agents' numbers, from 1, increasing."""
-    listed = entries("agents", agents, "a list of agents")
-    places = {agent_index(agent, cloud.agents, cloud.agent_labels) for agent in listed}
-    if not places or len(places) != len(listed):
-        raise InputError(f"agents must be at least one agent, each once, got {listed!r:.60}")
+    labels = entries("agents", agents, "a list of agents")
+    places = {agent_index(agent, cloud.agents, cloud.agent_labels) for agent in labels}
+    if not places or len(places) != len(labels):
+        raise InputError(f"agents must be at least one agent, each once, got {labels!r:.60}")
     return tuple(place + 1 for place in sorted(places))
 
 

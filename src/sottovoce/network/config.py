@@ -66,18 +66,20 @@ def read_config(text: str) -> RunConfig:
     try:
         return msgspec.convert(json.loads(text), RunConfig)
     except (ValueError, RecursionError, msgspec.ValidationError) as error:
-        known = ", ".join(RunConfig.__struct_fields__)
+        names = ", ".join(RunConfig.__struct_fields__)
         raise InputError(
-            f"the configuration of a run must be JSON with {known}, and no others: {error}"
+            f"the configuration of a run must be JSON with {names}, and no others: {error}"
         ) from None
 
 
 def describe(algorithm: Algorithm) -> dict[str, Any]:
     """Return an algorithm as plain values."""
-    name, known = type(algorithm).__name__, _algorithms()
-    if name not in known:
-        raise InputError(f"algorithm must be one that agents know ({', '.join(known)}), got {name}")
-    values = {f.name: getattr(algorithm, f.name) for f in dataclasses.fields(known[name])}
+    name, algorithms = type(algorithm).__name__, _algorithms()
+    if name not in algorithms:
+        raise InputError(
+            f"algorithm must be one that agents know ({', '.join(algorithms)}), got {name}"
+        )
+    values = {f.name: getattr(algorithm, f.name) for f in dataclasses.fields(algorithms[name])}
     return {"name": name} | {key: np.asarray(value).tolist() for key, value in values.items()}
 
 
@@ -85,13 +87,13 @@ def algorithm_of(description: Mapping[str, Any]) -> Algorithm:
     """Return the algorithm that ``describe`` described."""
     values = dict(description)
     name = values.pop("name", None)
-    known = {name: DualAveraging} if name == DualAveraging.__name__ else _algorithms()
-    if name not in known:
+    kinds = {name: DualAveraging} if name == DualAveraging.__name__ else _algorithms()
+    if name not in kinds:
         raise InputError(
-            f"the run's algorithm must be one of {', '.join(known)}: upgrade sottovoce"
+            f"the run's algorithm must be one of {', '.join(kinds)}: upgrade sottovoce"
         )
     try:
-        algorithm: Algorithm = known[name](**values)
+        algorithm: Algorithm = kinds[name](**values)
     except TypeError:
         raise InputError(f"{name} does not have these settings: upgrade sottovoce") from None
     return algorithm

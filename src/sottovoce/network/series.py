@@ -121,16 +121,16 @@ class Series(RunService[int]):
     async def _start(self) -> None:
         """Open the store, and listen; what it says is gone on with."""
         self._store = store = CloudStore(self.store, keep_states=self.keep_states)
-        known = store.series()
-        if known is None:
+        note = store.series()
+        if note is None:
             if store.run.config:
                 raise InputError(
                     f"store must be that of a series, got {store.name}, which is of one run: "
                     "choose another file"
                 )
-            known = SeriesNote(name=self.name, origin=uuid.uuid4().hex, created=time.time())
-        self._note = known
-        if known.running and store.run.status != "unanswered":
+            note = SeriesNote(name=self.name, origin=uuid.uuid4().hex, created=time.time())
+        self._note = note
+        if note.running and store.run.status != "unanswered":
             self._lobby.interrupted = hashlib.sha256(store.run.config.encode()).digest()
         states = isinstance(self._steps, GradientSteps)
         numbers = self.cloud.size if states else self.cloud.sums.count
@@ -149,9 +149,9 @@ class Series(RunService[int]):
             await self._go_on()
         while self.runs is None or self._note.number < self.runs:
             due, until = await self._next_due()
-            given, self._asked = self._asked, None
+            numbers, self._asked = self._asked, None
             try:
-                public = self._public_data(given)
+                public = self._public_data(numbers)
                 plan = await self._plan_for(public)
             except SottovoceError as error:
                 self._skip(due, str(error))
@@ -186,9 +186,9 @@ class Series(RunService[int]):
         latest = first + max(0, math.floor((now - first) / self.every)) * self.every
         return latest if latest > self._note.due else latest + self.every
 
-    def _public_data(self, given: Public | None) -> Public:
+    def _public_data(self, numbers: Public | None) -> Public:
         public = replace_public(self.public, read_public(self.public_file))
-        return replace_public(public, given or {})
+        return replace_public(public, numbers or {})
 
     async def _plan_for(self, public: Public) -> NoisePlan:
         """The plan of a run; with the same public numbers that of the run before."""
@@ -253,16 +253,16 @@ class Series(RunService[int]):
 
     async def _go_on(self) -> None:
         """Go on with the run that was interrupted, if it still is the same run."""
-        known, store = self._note, self._store
+        note, store = self._note, self._store
         reason = store.run.reason
         if store.run.status != "unanswered":
             reason = "the service was started with another problem or promise"
             try:
-                plan = await self._plan_for(known.public)
+                plan = await self._plan_for(note.public)
             except SottovoceError as error:
                 reason = str(error)
             else:
-                config = self._config(plan, store.run.run_id, known.warm, self._series_run())
+                config = self._config(plan, store.run.run_id, note.warm, self._series_run())
                 if config.text == store.run.config:
                     await self._play(plan, config)
                     return
@@ -270,10 +270,8 @@ class Series(RunService[int]):
         self._server.runner.on(self._lobby.give_up)
 
     def _series_run(self) -> SeriesRun:
-        known = self._note
-        return SeriesRun(
-            name=self.name, origin=known.origin, number=known.number, public=known.public
-        )
+        note = self._note
+        return SeriesRun(name=self.name, origin=note.origin, number=note.number, public=note.public)
 
     async def _play(self, plan: NoisePlan, config: RunConfig) -> None:
         """Run the run that the store is bound to, to its end."""
@@ -312,15 +310,15 @@ class Series(RunService[int]):
 
     def _warm(self, due: float) -> PriceMemory | None:
         """What the next run begins with: the prices of the last answer, moved with the horizon."""
-        known = self._note
-        if known.learnt is None:
+        note = self._note
+        if note.learnt is None:
             return None
-        memory, (number, at) = known.learnt, known.learnt_at
+        memory, (number, learnt_at) = note.learnt, note.learnt_at
         if memory.labels != tuple(self.cloud.sums.labels):
             return None  # the problem was changed since
-        steps = known.number + 1 - number
+        steps = note.number + 1 - number
         if self.every is not None:
-            steps = max(0, round((due - at) / self.every))
+            steps = max(0, round((due - learnt_at) / self.every))
         if not self.shift:
             return memory
         if steps > FARTHEST:
@@ -335,10 +333,10 @@ class Series(RunService[int]):
         if status == "unanswered":
             self._store.end("unanswered", reason)
         lost = status == "unanswered" and known.warm is not None
-        learnt, at = (None if lost else known.learnt), known.learnt_at
+        learnt, learnt_at = (None if lost else known.learnt), known.learnt_at
         memory = self._rounds.memory(self.rounds) if status == "done" else None
         if memory is not None:
-            learnt, at = memory, (known.number, known.due)
+            learnt, learnt_at = memory, (known.number, known.due)
         line = RunLine(
             number=known.number,
             opened=utc(known.due),
@@ -355,7 +353,7 @@ class Series(RunService[int]):
                 known,
                 running=False,
                 learnt=learnt,
-                learnt_at=at,
+                learnt_at=learnt_at,
                 answered=known.answered + (status == "done"),
             ),
             line,
@@ -372,29 +370,29 @@ class Series(RunService[int]):
         self._why = reason
         note("run-skipped", level=logging.WARNING, reason=reason)
 
-    def _remember(self, known: SeriesNote, line: RunLine) -> None:
-        self._note = replace(known, runs=(*known.runs, line)[-KEPT_RUNS:])
+    def _remember(self, note: SeriesNote, line: RunLine) -> None:
+        self._note = replace(note, runs=(*note.runs, line)[-KEPT_RUNS:])
         self._store.keep_series(self._note)
 
     def _present(self) -> set[int]:
         return self._lobby.present
 
     def _series_facts(self) -> dict[str, Any]:
-        known, now = self._note, time.time()
-        out = [(agent, why) for why, agents in known.sat_out.items() for agent in agents]
+        note, now = self._note, time.time()
+        out = [(agent, why) for why, agents in note.sat_out.items() for agent in agents]
         upcoming = self._upcoming(now)
         plan = None if self._planned is None else self._planned[1]
         return {
             "name": self.name,
             "state": self._state,
-            "run": known.number,
-            "answered": known.answered,
+            "run": note.number,
+            "answered": note.answered,
             "next": utc(upcoming) if math.isfinite(upcoming) else None,
             "next_seconds": max(0.0, upcoming - now) if math.isfinite(upcoming) else None,
             "why": self._why,
             "sat_out_count": len(out),
             "sat_out": [{"agent": agent, "why": why} for agent, why in sorted(out)[:NAMED]],
-            "runs": [msgspec.to_builtins(line) for line in known.runs[-SHOWN_RUNS:]],
+            "runs": [msgspec.to_builtins(line) for line in note.runs[-SHOWN_RUNS:]],
             "promise": [] if plan is None else series_promise(plan, self.every),
         }
 
@@ -408,12 +406,12 @@ class Series(RunService[int]):
         try:
             if not isinstance(body, dict) or body.keys() - {"public"}:
                 raise InputError('the body must be {"public": {...}} or empty')
-            self._public_data(asked := body.get("public", {}))
+            self._public_data(numbers := body.get("public", {}))
         except InputError as error:
             return _refused(400, "bad-data", str(error))
         if self._asked is not None or self._state != "waiting":
             return _refused(409, "busy", f"the series is {self._state}")
-        self._asked = asked
+        self._asked = numbers
         self._wake.set()
         return web.json_response({"series": self.name, "run": self._note.number + 1}, status=202)
 

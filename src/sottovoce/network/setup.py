@@ -345,7 +345,7 @@ def check_request(plan: NoisePlan, rounds: int, straggler: Straggler) -> None:
 
 def round_deadlines(
     straggler: Straggler,
-    given: tuple[float | None, float | None],
+    deadlines: tuple[float | None, float | None],
     defaults: tuple[float, float],
     choices: Sequence[str] = get_args(Straggler),
 ) -> tuple[float, float]:
@@ -355,7 +355,7 @@ def round_deadlines(
     """
     if straggler not in choices:
         raise InputError(f"straggler must be {' or '.join(map(repr, choices))}, got {straggler!r}")
-    first, other = given
+    first, other = deadlines
     if straggler != "fallback" and first is not None:
         raise InputError(
             "first_deadline must be left out unless straggler='fallback', got "

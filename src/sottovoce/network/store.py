@@ -214,8 +214,8 @@ def resumed(
         return None, silent
     for absences in store.rounds("AND length(attendance) > 0"):
         held, missed, _ = attendance_in(absences)
-        known, before = silent if absences.k == before + 1 else {}, absences.k
-        silent = {agent: known.get(agent, before - 1) for agent in held}
+        earlier, before = silent if absences.k == before + 1 else {}, absences.k
+        silent = {agent: earlier.get(agent, before - 1) for agent in held}
         gaps.update(missed)
     silent = silent if before == row.k else {}
     if memory is None or memory.k != row.k:
@@ -356,6 +356,8 @@ def _stored(parts: Iterable[Part]) -> list[_StoredPart]:
     return stored
 
 
-def _difference(stored: RunConfig, asked: RunConfig) -> str:
+def _difference(stored: RunConfig, requested: RunConfig) -> str:
     names = RunConfig.__struct_fields__
-    return ", ".join(n for n in names if getattr(stored, n) != getattr(asked, n)) or "its format"
+    return (
+        ", ".join(n for n in names if getattr(stored, n) != getattr(requested, n)) or "its format"
+    )

@@ -281,9 +281,9 @@ class _Pool:
         with self._lock:
             if len(self._draws) < count:
                 self._draws += _draw(count - len(self._draws))
-            taken = self._draws[-count:]
+            draws = self._draws[-count:]
             del self._draws[-count:]
-        return np.array(taken, dtype=np.int64)
+        return np.array(draws, dtype=np.int64)
 
     def _draw_beside(self, count: int) -> None:
         try:
@@ -358,8 +358,8 @@ def _checked_multiples(multiples: Integers, outputs: int) -> Integers:
 
 
 def _require_releasable(steps: Floats | Integers) -> None:
-    listed = steps.tolist()
-    if max(listed) > MAX_STEPS or min(listed) < -MAX_STEPS:
+    values = steps.tolist()
+    if max(values) > MAX_STEPS or min(values) < -MAX_STEPS:
         output = int(np.argmax((steps > MAX_STEPS) | (steps < -MAX_STEPS))) + 1
         raise PrivacyError(
             f"values must lie within 2^25 sigma of zero, output {output} does not (its value is "

@@ -73,9 +73,9 @@ class Budget:
         """The largest Gaussian-DP parameter that one more run may have, rounded down."""
         return root_down(max(0, self.left))
 
-    def runs(self, asked: int) -> int | None:
+    def runs(self, square: int) -> int | None:
         """Return how many more runs with that square it covers; None for any number."""
-        return max(0, self.left) // asked if asked else None
+        return max(0, self.left) // square if square else None
 
 
 @final
@@ -151,9 +151,9 @@ def period_rows(
     database: Database, agents: Iterable[str] | None = None
 ) -> list[tuple[str, Per, float, float, float]]:
     """Return the budgets by period of some agents, or of all: the shortest period first."""
-    asked = None if agents is None else set(agents)
+    chosen = None if agents is None else set(agents)
     rows = database.execute("SELECT agent, per, epsilon, delta, budget FROM periods").fetchall()
-    budgets = [row for row in rows if asked is None or row[0] in asked]
+    budgets = [row for row in rows if chosen is None or row[0] in chosen]
     for agent, per, *_ in budgets:
         if per not in SECONDS:
             raise PrivacyError(
@@ -254,15 +254,15 @@ class Standing:
 
     def forecast(self, database: Database, now: int) -> AgentForecast:
         """Return how many such runs the agent can afford."""
-        account, asked = self.account, self.asked
-        counts = [budget.runs(asked) for budget in (account, *account.periods)]
+        account, square = self.account, self.asked
+        counts = [budget.runs(square) for budget in (account, *account.periods)]
         free = [self._free(database, period, now) for period in account.periods]
         never = counts[0] == 0 or None in free
         return AgentForecast(
             agent=account.agent,
             runs=min((count for count in counts if count is not None), default=None),
             in_all=counts[0],
-            per={p.per: replace(p, total=0).runs(asked) for p in account.periods},
+            per={p.per: replace(p, total=0).runs(square) for p in account.periods},
             next_at=None if never else utc_text(max([now, *(t for t in free if t is not None)])),
             refusal=self.refusal(database, now),
         )
@@ -286,8 +286,8 @@ def account_of(row: AccountRow, periods: tuple[PeriodBudget, ...] = ()) -> Accou
 
 def account_row(database: Database, agent: str) -> AccountRow | None:
     """Return one agent's account, None if no budget was granted to it."""
-    asked = database.execute("SELECT * FROM accounts WHERE agent = ?", (agent,))
-    row: AccountRow | None = asked.fetchone()
+    rows = database.execute("SELECT * FROM accounts WHERE agent = ?", (agent,))
+    row: AccountRow | None = rows.fetchone()
     return row
 
 
@@ -323,9 +323,9 @@ def standings(
     standing, wrong = [], {a: no_budget(a) for a in requested if a not in accounts}
     for agent, account in accounts.items():
         try:
-            asked = amount(requested[agent], account.protected) ** 2
+            square = amount(requested[agent], account.protected) ** 2
         except BudgetError as error:
             wrong[agent] = str(error)
         else:
-            standing.append(Standing(account=account, charge=requested[agent], asked=asked))
+            standing.append(Standing(account=account, charge=requested[agent], asked=square))
     return standing, wrong

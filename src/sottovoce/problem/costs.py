@@ -225,14 +225,14 @@ class _Terms:
 
 def _cost_of_sums(names: Mapping[Expression, Expression], phi: Expression, terms: _Terms) -> Cost:
     """A cost phi of the sums ``names``; of proportional sums one is kept."""
-    known: dict[Expression, Expression] = {}
+    units: dict[Expression, Expression] = {}
     values: dict[Expression, Expression] = {}
     for h, u in names.items():
         factor, unit = _normalised(h)
         if not terms.affine(unit) and terms.bends(unit, -1):
             factor, unit = -factor, add(*map(negate, addends(unit)))
-        values[u] = multiply(number(factor), known.setdefault(unit, u))
-    names, phi = known, substitute(phi, values)
+        values[u] = multiply(number(factor), units.setdefault(unit, u))
+    names, phi = units, substitute(phi, values)
     place = {s: k for k, s in enumerate(terms.rows)}
     sums = sorted(names, key=lambda h: place.get(h, len(place)))
     # By content: the same cost, written in another order, is one.

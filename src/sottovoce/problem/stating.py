@@ -330,14 +330,14 @@ def plain_cost(formula: Expression, named: Set[Agents]) -> Expression:
     Totals over the agents ``named``, which are stated one by one, are written out.
     """
     formula = rewritten(without_rows(formula, named), {})
-    known: dict[object, FleetSum] = {}
+    totals: dict[object, FleetSum] = {}
     values: dict[Expression, Expression] = {}
     for s in row_symbols(formula):
         part = s.value.part
         group = next((a.fleet for a in owners(part.terms)), part.group)
         plain = replace(part.mapped(lambda h: canonical(rewritten(h, {}))), group=group)
-        plain = known.setdefault(plain.key, plain)
-        place = list(known.values()).index(plain) + 1
+        plain = totals.setdefault(plain.key, plain)
+        place = list(totals.values()).index(plain) + 1
         values[s] = symbol(RowName(f"total {place}[{s.value.row + 1}]", plain, s.value.row))
     return canonical(rewritten(formula, values) if values else formula)
 

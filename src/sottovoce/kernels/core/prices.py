@@ -192,17 +192,17 @@ def by_newton(model, price, aim, work):
     p, recent = model.p, model.recent
     z, there, step, proximal = work, skip(work, p), skip(work, 2 * p), skip(work, 3 * p)
     inner = skip(work, 4 * p)
-    known = 0.0
+    right_size = 0.0
     for o in range(p):
         z[o] = aim[o] + price[o] / model.metric[o]
-        known += model.right[o] * model.right[o] * model.metric[o]
+        right_size += model.right[o] * model.right[o] * model.metric[o]
     off = price_residual(model, z, price, aim, inner)
     for _ in range(PRICE_STEPS):
         size = 0.0
         for o in range(p):
             size += price[o] * price[o] / model.metric[o]
         accurate = (PRICE_EXACT * recent) * (PRICE_EXACT * recent) * size
-        if off <= max(accurate, RESIDUAL_ROUNDING * RESIDUAL_ROUNDING * known):
+        if off <= max(accurate, RESIDUAL_ROUNDING * RESIDUAL_ROUNDING * right_size):
             return
         newton_direction(model, z, price, aim, step, inner)
         for o in range(p):

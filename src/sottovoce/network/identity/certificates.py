@@ -142,8 +142,8 @@ class FleetNames:
         texts = certificate.subject.get_attributes_for_oid(x509.NameOID.COMMON_NAME)
         names = {("uri", uri) for uri in _uris(certificate)}
         names |= {("common-name", str(text.value)) for text in texts}
-        known = [(name, self.roles[name]) for name in names if name in self.roles]
-        mapped = known[0] if len(known) == 1 else None
+        roles = [(name, self.roles[name]) for name in names if name in self.roles]
+        mapped = roles[0] if len(roles) == 1 else None
         role = "" if mapped is None else mapped[1]
         return Identity(
             agents=ranges_in([f"{AGENT}{role}"]),

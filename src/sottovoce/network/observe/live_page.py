@@ -144,8 +144,8 @@ class Live:
             if now >= self._budget_due:
                 self._budget_due = now + LEDGER_SECONDS
                 self._budget = await asyncio.to_thread(budget_rows, self._plan, self.ledger)
-            known, seen = request.query.get("run"), request.query.get("seen", "")
-            same = known == self._about["run"] and seen.isdecimal()
+            run, seen = request.query.get("run"), request.query.get("seen", "")
+            same = run == self._about["run"] and seen.isdecimal()
             page |= {
                 "run": None if same else self._about,
                 "rounds": self._samples.after(int(seen) if same else 0),

@@ -298,8 +298,10 @@ class CloudMachine:
             return Code.MALFORMED
         masked = len(hello.mask) == KEY or not setup.split
         here = [a for a in hello.agents if a in self._awaited]
-        known = len(here) == len(hello.agents) or setup.absent.issuperset({*hello.agents} - {*here})
-        if not (here and known and masked and all(a in allowed for a in hello.agents)):
+        covered = len(here) == len(hello.agents) or setup.absent.issuperset(
+            {*hello.agents} - {*here}
+        )
+        if not (here and covered and masked and all(a in allowed for a in hello.agents)):
             return Code.NOT_YOURS
         if self.phase is CloudPhase.HALTED:
             return Code.HALTED

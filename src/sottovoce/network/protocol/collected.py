@@ -58,9 +58,9 @@ class Collected:
         if before is not None and before.party.agents == party.agents:
             return before.data == part.data
         if np.count_nonzero(self._known[party.places]):
-            taken = set(party.agents)
+            agents = set(party.agents)
             for other in self.parts:
-                if not taken.isdisjoint(other.party.agents):
+                if not agents.isdisjoint(other.party.agents):
                     self._forget(other)
         self._parts[party.agents[0]] = part
         self._known[party.places] = True

@@ -152,8 +152,8 @@ class HelperMachine:
 
     def _ask(self, message: Ask) -> list[Action]:
         k, receipt = message.round, message.receipt
-        taken = self._taken(message.taken, k)
-        if taken is None:
+        participants = self._taken(message.taken, k)
+        if participants is None:
             return self._refuse(Code.MALFORMED, k)
         # A receipt may be missing, as after a loss of power; one that is shown must be genuine, and
         # prove nothing but what the store holds.
@@ -165,7 +165,7 @@ class HelperMachine:
             return [Halt(k=k - 1), *self._refuse(Code.HALTED, k)]
         if not self.done <= k <= self.done + 1:
             return self._refuse(Code.OLD_ROUND if k < self.done else Code.FUTURE_ROUND, k)
-        question = _question(taken)
+        question = _question(participants)
         if self.last is not None and k == self.done:
             same = question == self.last.context
             return [self._answer(self.last)] if same else self._refuse(Code.CONFLICT, k)
@@ -173,28 +173,28 @@ class HelperMachine:
             return self._refuse(Code.UNEXPECTED, k)
         assert shown is not None  # noqa: S101  round k follows the last one
         self._move("full")
-        return [AnswerRound(k=k, question=question, taken=taken, previous=shown)]
+        return [AnswerRound(k=k, question=question, taken=participants, previous=shown)]
 
     def _digest(self, k: int) -> bytes | None:
         return self._history(k) if k else self._run.config_hash
 
-    def _taken(self, listed: list[Taken], k: int) -> tuple[Participant, ...] | None:
+    def _taken(self, entries: list[Taken], k: int) -> tuple[Participant, ...] | None:
         """Who takes part; None unless each is known, and no agent takes part twice.
 
         An agent that counted twice would move the sums twice as far as its promise allows. A mask
         knows its agents, so that none counts twice either.
         """
-        taken, before = [], 0
-        for number, session, j in listed:
+        participants, before = [], 0
+        for number, session, j in entries:
             met = self._met.get(number)
             again = self._run.hold and j < k
             if met is None or number <= before or not (j == k or again):
                 return None
             mask = MaskName(key=met[1], session=session, round=j)
-            taken.append(Participant(agents=met[0], mask=mask))
+            participants.append(Participant(agents=met[0], mask=mask))
             before = number
-        counted = [agent for participant in taken for agent in participant.agents]
-        return tuple(taken) if len(set(counted)) == len(counted) else None
+        counted = [agent for participant in participants for agent in participant.agents]
+        return tuple(participants) if len(set(counted)) == len(counted) else None
 
     def _answer(self, answered: JournalRow) -> Action:
         receipt = self._receipts.receipt(answered.k, answered.digest)
@@ -216,5 +216,5 @@ class HelperMachine:
 
 def _question(taken: tuple[Participant, ...]) -> bytes:
     """Name who took part, whatever numbers the cloud gave them."""
-    listed = sorted((p.agents, p.mask.key, p.mask.session, p.mask.round) for p in taken)
-    return hashlib.sha256(msgspec.msgpack.encode(listed)).digest()
+    entries = sorted((p.agents, p.mask.key, p.mask.session, p.mask.round) for p in taken)
+    return hashlib.sha256(msgspec.msgpack.encode(entries)).digest()

@@ -135,10 +135,10 @@ class HelperLink:
             self.post(Introduction(number=number, agents=list(agents), mask=mask))
 
     def _ask(self, full: Commit) -> None:
-        listed = []
+        entries = []
         for part in full.parts:
             mask = mask_of(part.data)
             number = self._number((part.party.agents, mask.key))
             self._introduce(number)
-            listed.append((number, mask.session, mask.round))
-        self.post(Ask(round=full.k, taken=sorted(listed), receipt=self.receipt))
+            entries.append((number, mask.session, mask.round))
+        self.post(Ask(round=full.k, taken=sorted(entries), receipt=self.receipt))
