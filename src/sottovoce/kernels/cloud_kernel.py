@@ -119,39 +119,36 @@ def price_memory(
         labels: what people call the sums.
         rounds: rounds done, those that it began with included.
     """
-    views, unit = _views(memory, answer.size), np.array(public.unit, dtype=np.float64)
-    factors = _factors(unit)
+    parts = _remembered(memory, np.array(public.unit, dtype=np.float64))
     return PriceMemory(
         labels=tuple(labels),
         rounds=rounds,
         count=float(memory[0]),
         price=read_only(answer),
-        **{name: read_only(views[name] / factor) for name, factor in factors.items()},
+        **{name: read_only(view / factor) for name, (view, factor) in parts.items()},
     )
 
 
 def _recall(memory: Array, unit: Array, warm: PriceMemory) -> None:
     """Fill the memory of a cloud that begins with what an earlier run learnt."""
     memory[0] = max(1.0, REMEMBERED * warm.count)
-    for name, factor in _factors(unit).items():
-        _views(memory, unit.size)[name][:] = getattr(warm, name) * factor
+    for name, (view, factor) in _remembered(memory, unit).items():
+        view[:] = getattr(warm, name) * factor
 
 
-def _views(memory: Array, p: int) -> dict[str, Array]:
-    """The parts of a cloud's memory that outlast a run, see ``core.cloud_step.kept_size``."""
-    size = core().entries(p)
-    vectors = memory[2 : 2 + 3 * p].reshape(3, p)
-    matrices = memory[2 + 4 * p :][: 3 * size].reshape(3, *((p, p) if size == p * p else (p,)))
-    return dict(zip(_REMEMBERED, (*vectors, *matrices), strict=True))
+def _remembered(memory: Array, unit: Array) -> dict[str, tuple[Array, Array]]:
+    """The parts of a cloud's memory that outlast a run, and what turns them into units of noise.
 
-
-def _factors(unit: Array) -> dict[str, Array]:
-    """What turns these parts into units of the noise."""
-    u = unit
+    See ``core.cloud_step.kept_size``.
+    """
+    p, size, u = unit.size, core().entries(unit.size), unit
     squared, ratio = np.outer(u, u), np.outer(1.0 / u, u)
-    if core().entries(u.size) < u.size**2:
+    if size < p * p:
         squared, ratio = squared.diagonal(), ratio.diagonal()
-    return dict(zip(_REMEMBERED, (u, 1.0 / u, 1.0 / u, squared, ratio, 1.0 / squared), strict=True))
+    vectors = memory[2 : 2 + 3 * p].reshape(3, p)
+    matrices = memory[2 + 4 * p :][: 3 * size].reshape(3, *squared.shape)
+    factors = (u, 1.0 / u, 1.0 / u, squared, ratio, 1.0 / squared)
+    return dict(zip(_REMEMBERED, zip((*vectors, *matrices), factors, strict=True), strict=True))
 
 
 @final

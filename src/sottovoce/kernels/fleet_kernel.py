@@ -171,7 +171,7 @@ class FleetStates:
         unknown = np.full((kernel.count, kernel.d), np.nan)
         self.hat = to_lanes(unknown if solution is None else solution, kernel.width)
         steps = kernel.how == GRADIENT
-        self.mean, self.center = (self.x if steps else self.x.copy() for _ in range(2))
+        self.mean, self.center = (self.x, self.x) if steps else (self.x.copy(), self.x.copy())
         self.worth = np.zeros(self.x.size // kernel.d)
         self.core, self._passes = kernel.core(self), kernel.kernels
         if kernel.local_rows:

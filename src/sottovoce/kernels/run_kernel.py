@@ -122,9 +122,10 @@ class Run:
         """
         counter = np.zeros(1, dtype=np.int64)
         shared = (done, until, steps.ravel(), counter, marks, trace.reshape(-1))
-        leader = partial(advance, self._first, *shared, transcript.reshape(-1))
-        helpers = map(self._part, range(1, self.threads))
-        return [leader, *(partial(advance, part, *shared, _NO_NUMBERS) for part in helpers)]
+        tasks: list[Task] = [partial(advance, self._first, *shared, transcript.reshape(-1))]
+        for me in range(1, self.threads):
+            tasks.append(partial(advance, self._part(me), *shared, _NO_NUMBERS))
+        return tasks
 
     def _new_cloud(self) -> CloudKernel | None:
         if self._cloud_of is None:

@@ -17,7 +17,8 @@ _SUMMED_ROUNDS = 100_000  # up to which the weights' norm is added up; beyond, i
 
 def counted_rounds(k: ArrayLike, rounds: int) -> Array:
     """Return the index of round k among those that are averaged, from 1; 1 during the burn-in."""
-    return np.maximum(1.0, np.atleast_1d(np.asarray(k, dtype=np.float64)) - _burn_in_rounds(rounds))
+    burn_in = np.floor(BURN_IN * rounds + min(BURN_IN * rounds, UNIT_ROUNDS))
+    return np.asarray(np.maximum(1.0, np.array(k, dtype=np.float64, ndmin=1) - burn_in))
 
 
 def answer_shares(k: ArrayLike, rounds: int) -> Array:
@@ -49,10 +50,6 @@ def weights_norm(rounds: int) -> float:
     """
     if rounds <= _SUMMED_ROUNDS:
         return float(np.linalg.norm(answer_weights(rounds))) * (1.0 + 2.0**-30)
-    n = float(rounds - _burn_in_rounds(rounds))
+    n = float(counted_rounds(rounds, rounds)[0])
     total = ((n + 1.0) ** 1.5 - 1.0) / 1.5  # above sum_j j^0.5
     return float(np.sqrt(total) * 1.25 / (n * (n + 0.25) ** 0.25)) * (1.0 + 2.0**-30)
-
-
-def _burn_in_rounds(rounds: int) -> int:
-    return int(np.floor(BURN_IN * rounds + min(BURN_IN * rounds, UNIT_ROUNDS)))

@@ -299,7 +299,7 @@ class Runs:
         s, layout, algorithm = self._request, self._layout, self._request.algorithm
         # Empty lanes repeat the last run.
         runs = np.minimum(np.arange(s.lanes) + place * s.lanes, s.runs - 1)
-        seeds = tuple(stream_seed(s.seed, s.first + run) for run in runs.tolist())
+        seeds = tuple(map(partial(stream_seed, s.seed), (s.first + runs).tolist()))
         release = replace(layout.release, seeds=seeds)
         if isinstance(algorithm, GradientSteps):
             steps = Run(fleets, release, None, threads=team)
