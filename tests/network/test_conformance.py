@@ -174,13 +174,13 @@ async def test_the_command_tests_a_cloud_and_its_exit_code_says_how_it_went(site
 async def test_a_cloud_that_breaks_rules_fails_by_name(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    object_to = CloudMachine._object
+    object_to = CloudMachine._refuse_message
 
     def silent(self: Any, session: Any, code: Code, *more: Any) -> Any:
         wrong = Code.OLD_ROUND if code is Code.CONFLICT else code
         return object_to(self, session, wrong, *more)
 
-    monkeypatch.setattr(CloudMachine, "_object", silent)
+    monkeypatch.setattr(CloudMachine, "_refuse_message", silent)
     server = "sottovoce.network.transport.server.Server._require_version"
     monkeypatch.setattr(server, lambda self, request: None)
     checks = await visited(site.keys, site.problem, site.folder)

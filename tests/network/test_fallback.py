@@ -368,7 +368,7 @@ async def test_a_run_ends_after_a_restart_to_which_no_agent_returns(site: Site) 
     assert 0.5 < time.perf_counter() - began < 30
 
 
-# --- Last words of stragglers that count again: on the real machine, allowed where it is sound ---
+# --- Hold-last-value on the real machine, allowed where it is sound ---
 
 
 HELD_ROUNDS, DROPS = 100, 5

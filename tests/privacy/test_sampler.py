@@ -157,21 +157,23 @@ def test_two_million_draws_have_their_tails_and_no_memory() -> None:
     assert largest_correlation(z) < stats.norm.isf(FALSE_ALARM / z.size) / math.sqrt(z.size)
 
 
-def added(sampler: SecureSampler, door: str, steps: NDArray[np.int64]) -> NDArray[np.int64]:
+def added(sampler: SecureSampler, method: str, steps: NDArray[np.int64]) -> NDArray[np.int64]:
     """The noise of one release of these multiples of the grid, by one of the ways to release."""
-    if door == "blind":
+    if method == "blind":
         return sampler.blind(steps) - steps
     between = steps + 0.4 * (-1.0) ** np.arange(steps.size)  # rounded, neither up nor down
-    given = between * sampler.grid if door == "release" else steps
-    multiples = getattr(sampler, door)(given).multiples
+    given = between * sampler.grid if method == "release" else steps
+    multiples = getattr(sampler, method)(given).multiples
     return np.asarray(multiples - steps)
 
 
-DOORS = ["release", "release_multiples", "blind", "release_modular"]
+RELEASE_METHODS = ["release", "release_multiples", "blind", "release_modular"]
 
 
-@pytest.mark.parametrize("door", DOORS)
-def test_every_draw_is_released_once_as_it_came(door: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("method", RELEASE_METHODS)
+def test_every_draw_is_released_once_as_it_came(
+    method: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     issued: list[int] = []
 
     def source(zeros: list[int]) -> list[int]:
@@ -187,7 +189,7 @@ def test_every_draw_is_released_once_as_it_came(door: str, monkeypatch: pytest.M
     nearest = np.rint(values / grid_of(SIGMA)).astype(np.int64)
     used: list[int] = []
     for _ in range(1_500):
-        used += added(sampler, door, nearest).tolist()
+        used += added(sampler, method, nearest).tolist()
     assert len(set(used)) == len(used) == 6_000
     assert set(used) <= set(issued)
     assert max(used) > 80 * STEPS
@@ -400,9 +402,9 @@ STEPS_BEYOND = [2**51 + 1, -(2**51) - 1, -(2**63), 2**63 - 1]
 
 @pytest.mark.parametrize("value", [1e300, -1e300, 1.001 * max_release(1.0), *STEPS_BEYOND])
 def test_what_is_out_of_reach_is_refused_without_being_named(value: float) -> None:
-    door = "release_multiples" if isinstance(value, int) else "release"
+    method = "release_multiples" if isinstance(value, int) else "release"
     with pytest.raises(PrivacyError, match=r"within 2\^25 sigma of zero, output 2") as refusal:
-        getattr(SecureSampler([1.0, 1.0]), door)(np.array([0, value]))
+        getattr(SecureSampler([1.0, 1.0]), method)(np.array([0, value]))
     assert repr(value)[:4] not in str(refusal.value)
     assert SecureSampler([1.0]).release([max_release(1.0)]).private
     assert SecureSampler([1.0]).release_multiples(np.array([2**51])).private

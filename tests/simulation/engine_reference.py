@@ -202,7 +202,7 @@ class PriceRounds:
             share = float(shares[k - 1])
             assert self.cloud.round(k, y, share=share, steer=float(steers[k - 1]))
             price = self.cloud.price
-            theta = algorithm.theta if planned else float(algorithm.quiet_theta(k))
+            theta = algorithm.theta if planned else float(algorithm.noise_free_theta(k))
             sums = sum(
                 agent.round(k, price, theta=theta, share=share, grid=self.grid)
                 for agent in self.agents

@@ -136,8 +136,8 @@ def require_algorithm(algorithm: Any) -> Algorithm:
         return algorithm
     if isinstance(algorithm, type) or not isinstance(algorithm, CloudStep):
         raise InputError(
-            f"algorithm must be an Algorithm, got {algorithm=!r:.60}: use sv.DualAveraging() "
-            "or sv.paper.Tikhonov()"
+            "algorithm must be sv.DualAveraging(), sv.paper.Tikhonov(), or an object with theta, "
+            f"share, memory_size and cloud_round, got {algorithm=!r:.60}"
         )
     return algorithm
 

@@ -16,10 +16,10 @@ from sottovoce.arguments import real
 from sottovoce.privacy.averaging import answer_shares, counted_rounds
 from sottovoce.problem.groups import Array
 
-_GAIN = 2.0
+_STEERING_GAIN = 2.0
 _GROWTH, _MOST_GROWTH = 100.0, 10.0  # rounds in which theta doubles without noise, and how far
-_QUIET_START = 1e-6  # of ``start``, without noise
-_FIRST = 20.0  # rounds after which the average is worth half as much attention as it ever gets
+_NOISE_FREE_START = 1e-6  # of ``start``, without noise
+_HALF_GAIN_ROUNDS = 20.0  # counted rounds after which steering has half of its gain
 
 
 @final
@@ -55,7 +55,7 @@ class DualAveraging:
         """The weights of rounds k in the answer; without noise there is nothing to average."""
         return answer_shares(k, rounds) if noisy else np.ones(np.size(k))
 
-    def quiet_theta(self, k: Any) -> Array:
+    def noise_free_theta(self, k: Any) -> Array:
         """Return theta of rounds k without noise: ``theta min(10, 1 + k / 100)``.
 
         More of it is slower, and less does not settle in ill-conditioned linear programs.
@@ -64,7 +64,7 @@ class DualAveraging:
 
     def first_step(self, *, noisy: bool) -> float:
         """Return ``start``; without noise prices find their unit from below, in a few rounds."""
-        return self.start * (1.0 if noisy else _QUIET_START)
+        return self.start * (1.0 if noisy else _NOISE_FREE_START)
 
 
 def steering(k: Any, rounds: int) -> Array:
@@ -80,4 +80,4 @@ def steering(k: Any, rounds: int) -> Array:
     remainder falls as ``k^(-1.25 (1 + c))`` instead of ``k^-1.25``. All of it is public.
     """
     counted = counted_rounds(k, rounds)
-    return _GAIN * (counted - 1.0) / (counted + _FIRST)
+    return _STEERING_GAIN * (counted - 1.0) / (counted + _HALF_GAIN_ROUNDS)

@@ -43,7 +43,7 @@ class PriceMemory:
         mean_price: lbar, the recent mean of prices.
         mean_sum: ybar, that of releases.
         aim: u, the point of C last aimed at.
-        covariance: C, of prices; its diagonal beyond 24 sums.
+        covariance: C_l, of prices; its diagonal beyond 24 sums.
         response: E, of sums and prices, likewise.
         slope: B, likewise.
     """

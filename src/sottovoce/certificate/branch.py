@@ -22,7 +22,7 @@ from sottovoce.formula.expression import Expression, Op
 from sottovoce.formula.intervals import BoolArray, FloatArray, Interval, interval, square_root
 
 _BATCH = 512  # boxes that are halved at once
-_HOPELESS = 2.0**-40  # of the width of the domain: smaller boxes without a bound are given up
+_MIN_WIDTH = 2.0**-40  # of the width of the domain: smaller boxes without a bound are given up
 _AGAIN, _DONE = -1, -2  # in place of an axis to halve: bound the box once more, or leave it
 _UNDERFLOW = 2.0**-1000  # more than all that numbers below 1 can lose by underflow
 _without_warnings = np.errstate(all="ignore")
@@ -108,7 +108,7 @@ def _bound_boxes(
     upper = np.where(falling & ~rising, boxes.lower, boxes.upper)
     bound = np.minimum(bound, boxes.bound)
     axis = _axis(lower, upper, slope, root_width)
-    small = np.all(upper - lower <= _HOPELESS * root_width[:, None], axis=0)
+    small = np.all(upper - lower <= _MIN_WIDTH * root_width[:, None], axis=0)
     axis = np.where((bound == np.inf) & small, _DONE, axis)
     axis = np.where(np.any(rising | falling, axis=0), _AGAIN, axis)
     corner = np.where(slope.lower + slope.upper > 0, upper, lower)
@@ -133,9 +133,9 @@ def _children(boxes: _Boxes, convex: BoolArray) -> _Boxes:
     again, split = boxes.pick(boxes.axis == _AGAIN), boxes.pick(boxes.axis >= 0)
     cut = (split.axis, np.arange(split.axis.size))
     low, high = split.lower[cut], split.upper[cut]
-    centre, faces = split_point(low, high), convex[split.axis]
+    centre, is_convex = split_point(low, high), convex[split.axis]
     left, right = split.upper.copy(), split.lower.copy()
-    left[cut], right[cut] = np.where(faces, low, centre), np.where(faces, high, centre)
+    left[cut], right[cut] = np.where(is_convex, low, centre), np.where(is_convex, high, centre)
     return _concatenate([again, split._replace(upper=left), split._replace(lower=right)])
 
 

@@ -87,7 +87,9 @@ def issue_command(
     host: list[str] | None = option(None, "renew the cloud's certificate under these names"),
     operator: bool = option(False, "the operator's"),
     helper_host: list[str] | None = option(None, "renew the helper's under these names"),
-    relay_host: list[str] | None = option(None, "make --agents those of a relay of these names"),
+    relay_host: list[str] | None = option(
+        None, "issue a relay's certificate for --agents, valid for these names"
+    ),
     days: Days = CERTIFICATE_DAYS,
 ) -> None:
     """Issue certificates anew, before they end or after a key has leaked.

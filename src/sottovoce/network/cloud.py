@@ -132,7 +132,7 @@ class Cloud(RunService[CloudResult]):
             held=self._metrics.held,
             refused=dict(self._metrics.refused),
             confirmed=self._machine.confirmed,
-            memory=self._rounds.memory(self.rounds),
+            memory=self._rounds.price_memory(self.rounds),
         )
 
     def _join_halves(self, helper: str) -> Callable[[], Coroutine[Any, Any, None]]:

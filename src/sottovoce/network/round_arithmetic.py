@@ -119,7 +119,7 @@ class Rounds:
         if self._test is not None:
             self._test.restart()
 
-    def memory(self, k: int) -> PriceMemory | None:
+    def price_memory(self, k: int) -> PriceMemory | None:
         """Return what the next run may begin with after round k; None without prices of sums."""
         return self._state.price_memory(k) if isinstance(self._state, PriceState) else None
 

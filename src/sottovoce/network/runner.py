@@ -334,14 +334,14 @@ class CloudRunner(Runner):
         return machine.committed(record, self.apply_after)
 
     def _fail_run(self, error: DivergedError) -> list[Action]:
-        """A run without an outcome ends for good; agents learn that, and never get a wild price."""
+        """A run without an outcome ends for good; agents learn that, and get no diverged price."""
         status: Status = "unanswered" if self._machine.setup.series else "failed"
         self._store.end(status, f"{error.reason} in round {error.k:,}")
         self._outcome.fail(error)
         return self._machine.failed()
 
     def _after(self, record: Record, last: tuple[int, ...]) -> list[Action]:
-        """A round was sent: draw the noise of rounds to come, keep the books."""
+        """A round was sent: draw later noise, update metrics, end the run after the last round."""
         self._rounds.prepare()
         self.completed(record, last)
         note("round", level=logging.DEBUG, round=record.k, held=len(record.held))

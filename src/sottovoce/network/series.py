@@ -121,16 +121,16 @@ class Series(RunService[int]):
     async def _start(self) -> None:
         """Open the store, and listen; what it says is gone on with."""
         self._store = store = CloudStore(self.store, keep_states=self.keep_states)
-        note = store.series()
-        if note is None:
+        record = store.series()
+        if record is None:
             if store.run.config:
                 raise InputError(
                     f"store must be that of a series, got {store.name}, which is of one run: "
                     "choose another file"
                 )
-            note = SeriesNote(name=self.name, origin=uuid.uuid4().hex, created=time.time())
-        self._note = note
-        if note.running and store.run.status != "unanswered":
+            record = SeriesNote(name=self.name, origin=uuid.uuid4().hex, created=time.time())
+        self._note = record
+        if record.running and store.run.status != "unanswered":
             self._lobby.interrupted = hashlib.sha256(store.run.config.encode()).digest()
         states = isinstance(self._steps, GradientSteps)
         numbers = self.cloud.size if states else self.cloud.sums.count
@@ -253,16 +253,16 @@ class Series(RunService[int]):
 
     async def _go_on(self) -> None:
         """Go on with the run that was interrupted, if it still is the same run."""
-        note, store = self._note, self._store
+        record, store = self._note, self._store
         reason = store.run.reason
         if store.run.status != "unanswered":
             reason = "the service was started with another problem or promise"
             try:
-                plan = await self._plan_for(note.public)
+                plan = await self._plan_for(record.public)
             except SottovoceError as error:
                 reason = str(error)
             else:
-                config = self._config(plan, store.run.run_id, note.warm, self._series_run())
+                config = self._config(plan, store.run.run_id, record.warm, self._series_run())
                 if config.text == store.run.config:
                     await self._play(plan, config)
                     return
@@ -270,18 +270,20 @@ class Series(RunService[int]):
         self._server.runner.on(self._lobby.give_up)
 
     def _series_run(self) -> SeriesRun:
-        note = self._note
-        return SeriesRun(name=self.name, origin=note.origin, number=note.number, public=note.public)
+        record = self._note
+        return SeriesRun(
+            name=self.name, origin=record.origin, number=record.number, public=record.public
+        )
 
     async def _play(self, plan: NoisePlan, config: RunConfig) -> None:
         """Run the run that the store is bound to, to its end."""
-        known = self._note
-        again = self.runs is None or known.number < self.runs
-        here = set(range(1, self._agents + 1)) - known.absent
+        record = self._note
+        again = self.runs is None or record.number < self.runs
+        here = set(range(1, self._agents + 1)) - record.absent
         charges = list(self._charges(plan, here).values())
         self._state, self._began = "running", time.perf_counter()
         try:
-            self._take_up(plan, config, charges, known.warm, absent=known.absent, again=again)
+            self._take_up(plan, config, charges, record.warm, absent=record.absent, again=again)
         except BudgetError as error:  # another run has spent from the same accounts meanwhile
             self._conclude("unanswered", str(error))
             self._server.runner.on(self._lobby.give_up)
@@ -289,7 +291,7 @@ class Series(RunService[int]):
         assert self._machine is not None  # noqa: S101  the run was taken up
         self._server.runner, self._runner.server = self._runner, self._server
         self._metrics.start()
-        note("run-opened", run=known.number, taking_part=len(here), absent=len(known.absent))
+        note("run-opened", run=record.number, taking_part=len(here), absent=len(record.absent))
         self._runner.on(self._lobby.open, self._machine)
         self._runner.start()
         try:
@@ -310,13 +312,13 @@ class Series(RunService[int]):
 
     def _warm(self, due: float) -> PriceMemory | None:
         """What the next run begins with: the prices of the last answer, moved with the horizon."""
-        note = self._note
-        if note.learnt is None:
+        record = self._note
+        if record.learnt is None:
             return None
-        memory, (number, learnt_at) = note.learnt, note.learnt_at
+        memory, (number, learnt_at) = record.learnt, record.learnt_at
         if memory.labels != tuple(self.cloud.sums.labels):
             return None  # the problem was changed since
-        steps = note.number + 1 - number
+        steps = record.number + 1 - number
         if self.every is not None:
             steps = max(0, round((due - learnt_at) / self.every))
         if not self.shift:
@@ -329,36 +331,36 @@ class Series(RunService[int]):
 
     def _conclude(self, status: str, reason: str = "") -> None:
         """Remember how a run ended, and what was learnt; a failed one leaves nothing behind."""
-        known, machine = self._note, self._machine
+        record, machine = self._note, self._machine
         if status == "unanswered":
             self._store.end("unanswered", reason)
-        lost = status == "unanswered" and known.warm is not None
-        learnt, learnt_at = (None if lost else known.learnt), known.learnt_at
-        memory = self._rounds.memory(self.rounds) if status == "done" else None
+        lost = status == "unanswered" and record.warm is not None
+        learnt, learnt_at = (None if lost else record.learnt), record.learnt_at
+        memory = self._rounds.price_memory(self.rounds) if status == "done" else None
         if memory is not None:
-            learnt, learnt_at = memory, (known.number, known.due)
+            learnt, learnt_at = memory, (record.number, record.due)
         line = RunLine(
-            number=known.number,
-            opened=utc(known.due),
+            number=record.number,
+            opened=utc(record.due),
             status=status,
             reason=reason,
             rounds=self._store.released,
             seconds=round(time.perf_counter() - self._began, 3) if self._began else 0.0,
-            agents=self._agents - len(known.absent),
-            sat_out={why: len(agents) for why, agents in known.sat_out.items()},
+            agents=self._agents - len(record.absent),
+            sat_out={why: len(agents) for why, agents in record.sat_out.items()},
             confirmed=machine.confirmed if status == "done" and machine is not None else None,
         )
         self._remember(
             replace(
-                known,
+                record,
                 running=False,
                 learnt=learnt,
                 learnt_at=learnt_at,
-                answered=known.answered + (status == "done"),
+                answered=record.answered + (status == "done"),
             ),
             line,
         )
-        note("run-ended", run=known.number, status=status, reason=reason)
+        note("run-ended", run=record.number, status=status, reason=reason)
         gc.collect()  # a run's machine, runner and noise refer to each other
 
     def _skip(self, due: float, reason: str) -> None:
@@ -370,29 +372,29 @@ class Series(RunService[int]):
         self._why = reason
         note("run-skipped", level=logging.WARNING, reason=reason)
 
-    def _remember(self, note: SeriesNote, line: RunLine) -> None:
-        self._note = replace(note, runs=(*note.runs, line)[-KEPT_RUNS:])
+    def _remember(self, record: SeriesNote, line: RunLine) -> None:
+        self._note = replace(record, runs=(*record.runs, line)[-KEPT_RUNS:])
         self._store.keep_series(self._note)
 
     def _present(self) -> set[int]:
         return self._lobby.present
 
     def _series_facts(self) -> dict[str, Any]:
-        note, now = self._note, time.time()
-        out = [(agent, why) for why, agents in note.sat_out.items() for agent in agents]
+        record, now = self._note, time.time()
+        out = [(agent, why) for why, agents in record.sat_out.items() for agent in agents]
         upcoming = self._upcoming(now)
         plan = None if self._planned is None else self._planned[1]
         return {
             "name": self.name,
             "state": self._state,
-            "run": note.number,
-            "answered": note.answered,
+            "run": record.number,
+            "answered": record.answered,
             "next": utc(upcoming) if math.isfinite(upcoming) else None,
             "next_seconds": max(0.0, upcoming - now) if math.isfinite(upcoming) else None,
             "why": self._why,
             "sat_out_count": len(out),
             "sat_out": [{"agent": agent, "why": why} for agent, why in sorted(out)[:NAMED]],
-            "runs": [msgspec.to_builtins(line) for line in note.runs[-SHOWN_RUNS:]],
+            "runs": [msgspec.to_builtins(line) for line in record.runs[-SHOWN_RUNS:]],
             "promise": [] if plan is None else series_promise(plan, self.every),
         }
 

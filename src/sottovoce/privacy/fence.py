@@ -1,4 +1,6 @@
-"""The fence: per run, the last round that may be sent, so that no copy of a store sends it again.
+"""The ledger's tables and connections, and the fence: per run, the last round that may be sent.
+
+So no copy of a store sends a round again.
 
 A cloud commits round k in its store, then raises the fence from k - 1 to k in the ledger, then
 sends. Both steps are durable. The fence rises by exactly one and keeps the digest of what it let
@@ -129,7 +131,8 @@ def ledger_errors(name: str) -> Iterator[None]:
         kind, text = fault_of(error)
         failure, now = (UnavailableError, " now") if kind == "passing" else (PrivacyError, "")
         raise failure(
-            f"ledger {name} cannot be used{now} ({text}); nothing may be released without it"
+            f"ledger {name} cannot be used{now} ({text}): nothing may be released without "
+            "it, so make it available and start again"
         ) from None
 
 
@@ -189,8 +192,8 @@ class Fence:
             )
         if _file_identity(self.address) != self._file:
             raise PrivacyError(
-                f"ledger {self.address.name} was replaced while a run used it; nothing may be "
-                "released before it is the newest one again"
+                f"ledger {self.address.name} was replaced while a run used it: nothing may be "
+                "released before the newest one is back, so put it there and start again"
             )
         with ledger_errors(self.address.name):
             # One statement is a transaction by itself, outside of one.

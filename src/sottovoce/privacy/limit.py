@@ -181,21 +181,21 @@ def _responses(
     least_curvature = sparse.diags_array(np.where(free, flat_curvature, 1.0))
     solver.factor(hessian + least_curvature, rows)
 
-    def yielded(forces: Array) -> Array:
+    def state_response(forces: Array) -> Array:
         return solver.solve(-forces, np.zeros((rows.shape[0], forces.shape[1])))[0]
 
-    towards, values = yielded(S.T.toarray()), numeric.constraints(saddle.x)
+    force_response, values = state_response(S.T.toarray()), numeric.constraints(saddle.x)
     # A force on a state as a price: over the largest slope of each sum.
     largest = _largest_entries(jacobian[: sums.count])
     least_price = 1.0 / np.where(largest > 0, largest, np.inf) * least_force
-    prices = _solve_price_response(sums, S @ towards, price, values, least_price)
+    prices = _solve_price_response(sums, S @ force_response, price, values, least_price)
 
-    def shrunk(v: Array) -> Array:
-        moved = yielded(v)
-        return np.asarray(flat_curvature * (moved - towards @ (prices @ (S @ moved))))
+    def flat_component(v: Array) -> Array:
+        moved = state_response(v)
+        return np.asarray(flat_curvature * (moved - force_response @ (prices @ (S @ moved))))
 
-    flat = free & (kernel_share(shrunk, free.size) > KERNEL_SHARE)
-    moved = -(towards @ prices)
+    flat = free & (kernel_share(flat_component, free.size) > KERNEL_SHARE)
+    moved = -(force_response @ prices)
     moved[np.abs(moved) < _ROUNDING * np.max(np.abs(moved), initial=0.0)] = 0.0
     return width[:, np.newaxis] * moved, prices, flat
 

@@ -67,7 +67,7 @@ def plan(
     each_row: bool = False,
     progress: bool | Progress | None = None,
 ) -> NoisePlan:
-    """Choose the noise of every sum so that every agent gets (epsilon, delta) for everything.
+    """Choose the noise of every sum so that every agent gets (epsilon, delta) for all rounds.
 
     ``mu_l = R_l sup |diag(1/sigma) J_l|_2``, with J_l the Jacobian of agent l's contributions, is
     what its behaviour reveals through all sums of all rounds together; the plan keeps

@@ -241,7 +241,7 @@ class Standing:
         budget = next(exceeded, None)
         if budget is None:
             return ""
-        which, when = f"lifetime budget of mu={budget.budget!r}", ""
+        which, when = f"lifetime budget of mu={budget.budget!r}", "grant more, or plan with less"
         if isinstance(budget, PeriodBudget):
             again = self._free(database, budget, now)
             which = f"budget of mu={budget.budget!r} per {budget.per}"
@@ -249,7 +249,7 @@ class Standing:
         return (
             f"agent {account.agent!r} would exceed its {which} for {account.protected}: spent "
             f"{budget.spent!r}, asked {root_up(self.asked)!r} (mu={run.mu!r} for {run.protected}), "
-            f"remaining {budget.remaining!r}{when and '; '}{when}"
+            f"remaining {budget.remaining!r}; {when}"
         )
 
     def forecast(self, database: Database, now: int) -> AgentForecast:

@@ -445,7 +445,7 @@ def _pieces(g: Expression, owners: Mapping[Expression, str], where: str) -> list
     """
     rows = [g]
     while True:
-        split = [part for row in rows for part in _halves(row, owners)]
+        split = [part for row in rows for part in _split_first(row, owners)]
         if len(split) == len(rows):
             break
         if len(split) > _MOST_PIECES:
@@ -463,7 +463,8 @@ def _pieces(g: Expression, owners: Mapping[Expression, str], where: str) -> list
     return [row for row in rows if row.symbols]
 
 
-def _halves(g: Expression, owners: Mapping[Expression, str]) -> list[Expression]:
+def _split_first(g: Expression, owners: Mapping[Expression, str]) -> list[Expression]:
+    """The pieces of the first maximum or absolute value that mixes agents; g itself without one."""
     terms = addends(g)
     alone = sum(1 for t in terms if t.symbols) == 1
     for term in terms:

@@ -83,7 +83,7 @@ class SimulationRequest:
         share = self.algorithm.share(k, self.rounds, noisy=self.plan is not None)
         theta = np.full(share.shape, self.algorithm.theta)
         if isinstance(self.algorithm, DualAveraging) and self.plan is None:
-            theta = self.algorithm.quiet_theta(k)
+            theta = self.algorithm.noise_free_theta(k)
         steered = self.plan is not None and self.plan.feasible is not None
         steer = steering(k, self.rounds) if steered else np.zeros(share.shape)
         return np.stack([share, steer, theta], axis=1)

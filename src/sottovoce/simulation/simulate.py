@@ -178,7 +178,7 @@ def _require_simulable(
     if rounds > plan.rounds:
         raise InputError(
             f"rounds must be at most what the plan covers ({plan.rounds:,}), got {rounds:,}: plan "
-            "again with rounds="
+            f"again with hide=sv.Trajectory(..., rounds={rounds})"
         )
     require_release(plan, algorithm, simulated=True)
     if plan.feasible is not None:
@@ -204,7 +204,7 @@ def _require_averages(plan: NoisePlan, algorithm: Algorithm, rounds: int) -> Non
     if rounds != plan.rounds:
         raise InputError(
             f"rounds must be what the plan covers ({plan.rounds:,}) with feasible, whose margins "
-            f"are for an average of so many, got {rounds:,}: plan again with rounds="
+            f"are for an average of so many, got {rounds:,}: plan again with them in hide="
         )
     if isinstance(algorithm, GradientSteps):
         raise InputError(
@@ -214,8 +214,9 @@ def _require_averages(plan: NoisePlan, algorithm: Algorithm, rounds: int) -> Non
     first = np.arange(1, min(rounds, _COMPARED_ROUNDS) + 1)
     if not np.array_equal(algorithm.share(first, rounds, noisy=True), answer_shares(first, rounds)):
         raise InputError(
-            "feasible needs the weights that sottovoce.privacy.feasibility gives to rounds, got an "
-            f"algorithm with others: let share of {type(algorithm).__name__} return answer_shares"
+            "feasible needs the default weights of rounds, got others: let share of "
+            f"{type(algorithm).__name__} return answer_shares(k, rounds) of "
+            "sottovoce.privacy.averaging"
         )
 
 

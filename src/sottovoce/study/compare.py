@@ -76,8 +76,8 @@ class CompareRow:
         price: error of the answer's prices, of the multipliers for the paper's algorithm.
         flat_x: error of the answer's x in the flat components alone.
         last_x: error of the last iterate's x, as ``x``; ``last_price`` of its prices.
-        limit_x: the least error of x that T releases with this noise allow; ``limit_price`` of
-            prices. NaN where no such limit is known.
+        limit_x: the asymptotic error of x of T releases with this noise (``accuracy_limit``), no
+            lower bound; ``limit_price`` of prices. NaN where no such limit is known.
         cost: mean of the objective above its least; negative where answers violate constraints.
         violation: mean of the worst violation of a constraint, as a share of its scale.
     """

@@ -14,7 +14,7 @@ cdef struct LaneSearch:
     double[16] answer
     double[16] evaluations
 
-cdef double PRECISION, FIRST_STEP, OVERSHOOT, GROWTH, OUTWARDS, CLOSING, DONE, NEAR, SMALL, NUDGE, UNSOLVED
+cdef double PRECISION, FIRST_STEP, OVERSHOOT, GROWTH, OUTWARDS, CLOSING, DONE, NEAR, SMALL, NUDGE, CG_TOLERANCE
 cdef Py_ssize_t MAX_EVALUATIONS, BOX_STEPS, CONJUGATE_STEPS, BOX_HALVINGS
 
 cdef double slope(TapeView* tape, double* r, double x) noexcept nogil

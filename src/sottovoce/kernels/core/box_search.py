@@ -15,7 +15,7 @@ that no bound holds, by conjugate gradients, and is halved until the slope along
 the bounds, rises no more than it fell. Curvature comes from differences of gradients: no matrix is
 ever formed.
 
-The anchor is where the tape's first registers are; NaN if a slope is.
+The tape's first registers hold the anchor. The result is NaN if a slope is NaN.
 """
 
 from . import plain as cython
@@ -34,7 +34,7 @@ BOX_HALVINGS = 20
 NEAR = 1e-3  # of the width: components this near to a bound that they are pushed against are active
 SMALL = 1e-9  # a step this much shorter than the box is the last: the next would be rounding
 NUDGE = 2.0**-20  # the distance at which curvature is measured, relative to the box
-UNSOLVED = 1e-6  # how far the Newton equations are solved: then convergence is quadratic
+CG_TOLERANCE = 1e-6  # how far the Newton equations are solved: then convergence is quadratic
 
 
 def slope(tape, r, x):
@@ -363,7 +363,7 @@ def conjugate_gradients(tape, r, lower, upper, weight, step, work):
     left = 0.0
     for c in range(d):
         left += rest[c] * towards[c]
-    goal = UNSOLVED * UNSOLVED * left
+    goal = CG_TOLERANCE * CG_TOLERANCE * left
     for _ in range(CONJUGATE_STEPS):
         if not left > goal:
             break

@@ -6,9 +6,9 @@ of g cancel; ``start`` is the only number with a unit, that of f, and is outgrow
 
     e = y - ybar + B (lambda - lbar)                  innovation: what the model did not predict
     n := n + 1,  or  1 + n 100 p / |e|^2  where |e|^2 > 100 p and innovations are getting smaller
-    w = (1 + a) / (m + a),  A = 1/w                   recent means; m = max(n, min(k, p + 2))
-    lbar += w (lambda - lbar),  ybar += w (y - ybar)
-    C = recent cov(lambda),  E = -recent cov(y, lambda),  C = V diag(c) V'
+    eta = (1 + a) / (m + a),  A = 1/eta               recent means; m = max(n, min(k, p + 2))
+    lbar += eta (lambda - lbar),  ybar += eta (y - ybar)
+    C_l = recent cov(lambda),  E = -recent cov(y, lambda),  C_l = V diag(c) V'
     (V'BV)_ef = (V'(E + E')V)_ef / (c_e + c_f), negative eigenvalues -> 0
     spread_e^2 = c_e + max(start, 0.03 largest)^2
     D_o = doubt sqrt(A) (1 + 0.3 r_o^2 / A)           r: sigma over the certified range of the sum
@@ -24,7 +24,7 @@ what has accumulated; it keeps prices where they are while a sum, wherever it is
 cannot be told from its noise. In ``100 p`` only sums with noise count, and D is 0 without noise.
 
 After round ``EVERY_ROUND`` V and B are learnt once in k // 100 rounds. More than ``DENSE`` sums are
-learnt row by row: V is the identity, C, E and B are diagonal, and m is at least min(k, 3).
+learnt row by row: V is the identity, C_l, E and B are diagonal, and m is at least min(k, 3).
 """
 
 from . import plain as cython

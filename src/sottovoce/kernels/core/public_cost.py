@@ -248,9 +248,9 @@ def direction(step, target, corrected):
         product = corrected * step.slack_move[k] * step.mu_move[k]
         step.slack_move[k] = step.mu_move[k] = 0.0
         if step.slack[k] < inf:
-            behind = step.c[k] + step.slack[k]
-            step.slack_move[k] = -behind
-            step.mu_move[k] = (target - product + step.mu[k] * behind) / step.slack[k]
+            primal_residual = step.c[k] + step.slack[k]
+            step.slack_move[k] = -primal_residual
+            step.mu_move[k] = (target - product + step.mu[k] * primal_residual) / step.slack[k]
     lagrangian_slope(step, step.mu, step.off)
     lagrangian_slope(step, step.mu_move, step.move)
     for j in range(n):

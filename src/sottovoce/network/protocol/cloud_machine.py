@@ -55,7 +55,7 @@ from sottovoce.network.protocol.messages import (
 from sottovoce.network.protocol.receipt import Receipts
 
 EMPTY_DEADLINES: Final = 6
-"""Deadlines in a row without a contribution of anybody after which a run of a series ends."""
+"""Deadlines in a row without any contribution after which a run of a series ends."""
 
 CREDIT: Final = 8  # messages an agent may send between two rounds; an honest one needs one or two
 
@@ -278,7 +278,7 @@ class CloudMachine:
         return tuple([peer for peer, s in self._sessions.items() if s.party is not None])
 
     def _hello(self, session: Session, hello: Hello) -> list[Action]:
-        code = self._objection(hello, session.allowed)
+        code = self._refusal_code(hello, session.allowed)
         if code is not None:
             return self._drop(session, code)
         agents, k = self._taking_part(hello), hello.round
@@ -290,7 +290,7 @@ class CloudMachine:
         session.hello = hello
         return [Meet(peer=session.peer, agents=agents, mask=hello.mask)]
 
-    def _objection(self, hello: Hello, allowed: Container[int]) -> Code | None:
+    def _refusal_code(self, hello: Hello, allowed: Container[int]) -> Code | None:
         """Why a hello is refused; None to admit the peer."""
         setup = self.setup
         increasing = all(a < b for a, b in pairwise(hello.agents))
@@ -372,11 +372,13 @@ class CloudMachine:
             return self._accept(session, part, sent)
         if self.last is not None and k == self.last.k:
             return self._repeat(session, part, self.last)
-        return self._object(session, Code.OLD_ROUND if k < self.round else Code.FUTURE_ROUND)
+        return self._refuse_message(
+            session, Code.OLD_ROUND if k < self.round else Code.FUTURE_ROUND
+        )
 
     def _accept(self, session: Session, part: Part, sent: bytes) -> list[Action]:
         if not self._collected.put(part):
-            return self._object(session, Code.CONFLICT)
+            return self._refuse_message(session, Code.CONFLICT)
         # Whatever the numbers were, the round goes on, and nothing is sent that depends on them.
         actions: list[Action] = []
         if part.data is not sent:
@@ -401,13 +403,13 @@ class CloudMachine:
         """
         again = Send(peers=(session.peer,), message=self._message(part.party, record))
         if not record.held.isdisjoint(session.agents):
-            return [*self._object(session, Code.LATE), again]
+            return [*self._refuse_message(session, Code.LATE), again]
         if self._used is None:
             self._used = {part.party.agents[0]: part for part in record.parts}
         used = self._used.get(session.agents[0])
         if used is None or used.party.agents != session.agents or used.data == part.data:
             return [again]
-        return [*self._object(session, Code.CONFLICT), again]
+        return [*self._refuse_message(session, Code.CONFLICT), again]
 
     def _full(
         self, parts: tuple[Part, ...], held: frozenset[int], last: tuple[int, ...] = ()
@@ -443,7 +445,9 @@ class CloudMachine:
             again=self.setup.again,
         )
 
-    def _object(self, session: Session, code: Code, agents: tuple[int, ...] = ()) -> list[Action]:
+    def _refuse_message(
+        self, session: Session, code: Code, agents: tuple[int, ...] = ()
+    ) -> list[Action]:
         """Refuse a message and go on with the connection."""
         return [
             Incident(code=code, agents=session.agents or agents, k=self.round),
@@ -456,7 +460,7 @@ class CloudMachine:
     def _drop(self, session: Session, code: Code, agents: tuple[int, ...] = ()) -> list[Action]:
         """Refuse a message and end the connection."""
         self.disconnect(session.peer)
-        return [*self._object(session, code, agents), Close(peer=session.peer, code=code)]
+        return [*self._refuse_message(session, code, agents), Close(peer=session.peer, code=code)]
 
 
 def _moved(party: Party, sent: bytes, used: bytes) -> tuple[int, ...]:
