@@ -294,3 +294,16 @@ def test_a_file_says_where_a_cost_is_wrong(tmp_path: Path) -> None:
             sv.Problem.load(tmp_path)
         file.write_text(text)
         assert all(word in str(refused.value) for word in words), str(refused.value)
+
+
+def test_a_total_over_a_fleet_adds_up_with_curved_terms_of_named_agents() -> None:
+    ev = sv.agents(4, lower=0, upper=3, name="ev")
+    x = sv.agents(["p", "q"], lower=-1, upper=2)
+    problem = sv.Problem(
+        objectives=[(ev.x - 1) ** 2, *((s - 1) ** 2 for s in x)],
+        cost=sv.pos(sv.total(ev.x**2)[0] + x[0] ** 2 - 3),
+    )
+    assert sv.certify(problem).holds
+    # By symmetry ev = p = z with 2 (z - 1) + 2 m z = 0 and 5 z^2 = 3 for a multiplier m below 1.
+    best = sv.reference_optimum(problem).x
+    assert best == pytest.approx([*[0.6**0.5] * 5, 1.0], abs=1e-5)

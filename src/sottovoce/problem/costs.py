@@ -89,7 +89,8 @@ def is_rising(
 
     Slopes of a convex function rise: where the symbol is least, so is the slope.
     """
-    ends = {t: interval(*(ends if t is not s else ends[:1] * 2)) for t, ends in box.items()}
+    low = {s: (box[s][0],) * 2} if np.isfinite(box[s][0]) else {}
+    ends = {t: interval(*ends) for t, ends in {**box, **low}.items()}
     slope = gradient(rationalise(formula), [s]).get(s, ZERO)
     return bool(np.all(enclose(slope, ends).lower >= 0.0))
 
