@@ -20,7 +20,9 @@ from sottovoce.network.identity.certificates import Authorization, Identity
 from sottovoce.network.observe import logs as logs_module
 from sottovoce.network.observe.logs import LINES, PERIOD_SECONDS, LogRateLimiter
 from sottovoce.network.protocol.actions import Memory
+from sottovoce.network.protocol.codec import decode_from_cloud
 from sottovoce.network.protocol.messages import Code
+from sottovoce.network.transport.client import Client
 from sottovoce.problem.files.save import save_problem
 
 START = Memory(x=b"\0" * 8, answer=b"\0" * 8)
@@ -86,6 +88,30 @@ async def test_a_clock_that_jumps_stops_no_agent(
             assert cloud._metrics.refused[Code.EXPIRED] > 0
         others = [site.member(cloud, i).run() for i in ALL[1:]]
         await asyncio.gather(task, *others)
+
+
+async def test_an_agent_cancelled_as_its_connection_opens_closes_it(site: Site) -> None:
+    keys = site.keys / "agents" / "1"
+    client = Client("wss://127.0.0.1:1", keys, decode_from_cloud, limit=1)
+    closed = asyncio.Event()
+
+    async def close() -> None:
+        closed.set()
+
+    async def connect(_: object) -> None:
+        vars(client)["_socket"] = SimpleNamespace(close=close)
+        asyncio.get_running_loop().call_soon(serving.cancel)  # before the conversation begins
+
+    async def hear(_: object) -> bool:
+        raise AssertionError("a conversation began")
+
+    vars(client)["_connect"] = connect
+    serving = asyncio.create_task(
+        client.serve(hear, lost=lambda: None, progress=lambda: 0, done=lambda: False)
+    )
+    with pytest.raises(asyncio.CancelledError):
+        await serving
+    assert closed.is_set()
 
 
 def test_a_full_disk_at_an_agent_is_an_error_with_a_name(tmp_path: Path) -> None:

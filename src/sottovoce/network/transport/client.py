@@ -83,8 +83,11 @@ class Client(Generic[Message]):
                 before = progress()
                 await self._connect(session)
                 if self._socket is not None:
-                    # As a task of its own, which a message wakes without all that waits for it.
-                    await asyncio.create_task(self._converse(self._socket, hear))
+                    try:
+                        # A task of its own, which a message wakes without all that waits for it.
+                        await asyncio.create_task(self._converse(self._socket, hear))
+                    finally:  # also of a task that is cancelled before it begins
+                        await self._socket.close()
                     self._socket = None
                 lost()
                 if done():
@@ -111,8 +114,6 @@ class Client(Generic[Message]):
             note("message-malformed", level=logging.WARNING)
         except (aiohttp.ClientError, OSError) as error:
             note("connection-lost", level=logging.WARNING, error=type(error).__name__)
-        finally:
-            await socket.close()
 
     def _require_role(self, socket: aiohttp.ClientWebSocketResponse) -> None:
         if self.role:  # only of a split cloud: this import is large
