@@ -296,6 +296,12 @@ def test_a_file_says_where_a_cost_is_wrong(tmp_path: Path) -> None:
         assert all(word in str(refused.value) for word in words), str(refused.value)
 
 
+def test_a_total_of_parameters_alone_is_refused() -> None:
+    ev = sv.agents(3, lower=0, upper=1, name="ev", parameters={"a": [1.0, 2.0, 3.0]})
+    with pytest.raises(sv.SottovoceError, match=r"got a total of parameters over ev: write its"):
+        sv.Problem(objectives=ev.x**2, cost=sv.pos(sv.total([ev["a"]])[0] - 3))
+
+
 def test_a_total_over_a_fleet_adds_up_with_curved_terms_of_named_agents() -> None:
     ev = sv.agents(4, lower=0, upper=3, name="ev")
     x = sv.agents(["p", "q"], lower=-1, upper=2)

@@ -129,6 +129,11 @@ def read_cost(formula: Expression, groups: Sequence[Group]) -> Cost:
                 f"cost must be a function of sums that agents enter, got row {row + 1} of a total "
                 f"over {part.group.name} whose weights are all 0: remove it"
             )
+        if not part.terms[row % len(part.terms)].symbols & set(part.group.symbols):
+            raise ProblemError(
+                "cost must be a function of sums of states, got a total of parameters over "
+                f"{part.group.name}: write its value as a number"
+            )
         if s not in mixed and not terms.affine(s):
             raise ProblemError(
                 "cost must be more than a total of terms that are not affine, got one of "
